@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from batchocr.api import Ocr, process, run
     from batchocr.data import Block, PageResult
     from batchocr.documents.assembly.assemble import OpenedTable, open_table
-    from batchocr.documents.audit.audit import AuditReport
-    from batchocr.documents.audit.call import audit
+    from batchocr.documents.audit.audit import AuditReport, audit
     from batchocr.errors import (
         BatchOcrError,
         EngineError,
@@ -67,8 +66,7 @@ _MODULES = {
     "batchocr.api": ("Ocr", "process", "run"),
     "batchocr.data": ("Block", "PageResult"),
     "batchocr.documents.assembly.assemble": ("OpenedTable", "open_table"),
-    "batchocr.documents.audit.audit": ("AuditReport",),
-    "batchocr.documents.audit.call": ("audit",),
+    "batchocr.documents.audit.audit": ("AuditReport", "audit"),
     "batchocr.job.progress": ("RunProgress",),
     "batchocr.job.stats.report": ("Report",),
     "batchocr.job.stop": ("StopSwitch",),

@@ -39,17 +39,8 @@ class AuditFinding:
 @dataclass(frozen=True, slots=True)
 class PageComparison:
     """A page compared. characters: letters and figures that could be compared, those of the table and those omitted.
-    omitted, invented, different: how many of them the findings concern; `different` with those of numbers. left_out:
-    what was not compared, each as often as it came."""
+    left_out: what was not compared, each as often as it came."""
 
-    characters: int = 0
-    omitted: int = 0
-    invented: int = 0
-    different: int = 0
-    left_out: tuple[LeftOut, ...] = ()
-    findings: tuple[AuditFinding, ...] = ()
-
-    @property
-    def weight(self) -> float:
-        """The sum of its findings'."""
-        return sum(finding.weight for finding in self.findings)
+    characters: int
+    left_out: tuple[LeftOut, ...]
+    findings: tuple[AuditFinding, ...]

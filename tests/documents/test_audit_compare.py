@@ -106,23 +106,13 @@ def test_formulas_figures_and_unknown_scripts_are_left_out_and_counted() -> None
 
 
 def test_a_formula_within_text_may_be_read_as_anything() -> None:
-    assert (
-        kinds(
-            [block(r"We assume that \(\alpha_1 < \beta\) holds for every such bridge")],
-            lines(["We assume that a1 < B holds", "for every such bridge"]),
-        )
-        == []
-    )
+    read = lines(["We assume that a1 < B holds", "for every such bridge"])
+    assert kinds([block(r"We assume that \(\alpha_1 < \beta\) holds for every such bridge")], read) == []
 
 
 def test_noise_outside_of_blocks_is_no_finding() -> None:
-    assert (
-        kinds(
-            [block(" ".join(LEFT))],
-            lines(LEFT) + lines(["i l  tt iii x l ti"], y=0.5, score=0.4) + lines(["12"], y=0.9),
-        )
-        == []
-    )
+    noise = lines(["i l  tt iii x l ti"], y=0.5, score=0.4) + lines(["12"], y=0.9)
+    assert kinds([block(" ".join(LEFT))], lines(LEFT) + noise) == []
 
 
 def test_an_empty_page_has_nothing_to_compare() -> None:

@@ -29,18 +29,14 @@ TABLE = (
 )
 
 
-def exported(document: AssembledDocument, tmp_path: Path, *missing: int) -> DoclingDocument:
-    """The document as Docling loads it from the file, which stands in a folder with its images.
-
-    missing: pages whose pictures cannot be cut out."""
-    for file in docling.files(document, "a", SolidFigures(*missing), FormatOptions()):
-        path = tmp_path / file.path
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(file.data)
-    return DoclingDocument.load_from_json(tmp_path / "a.docling.json")
+def exported(document: AssembledDocument, *missing: int) -> DoclingDocument:
+    """The document as Docling loads it. missing: pages whose pictures cannot be cut out."""
+    [file] = docling.files(document, "a", SolidFigures(*missing), FormatOptions())
+    assert file.path == "a.docling.json"
+    return DoclingDocument.model_validate_json(file.data)
 
 
-def test_docling_exports_the_text_that_was_put_in(tmp_path: Path) -> None:
+def test_docling_exports_the_text_that_was_put_in() -> None:
     document = document_of(
         piece("title", "A paper", level=1),
         piece("text", "Text with \\( x_1 < 2 \\) & a_b."),
@@ -53,7 +49,7 @@ def test_docling_exports_the_text_that_was_put_in(tmp_path: Path) -> None:
         Gap(1, "failed", "it took\ntoo long"),
         piece("page_footnote", "1 A footnote"),
     )
-    made = exported(document, tmp_path)
+    made = exported(document)
     assert [text.code_language for text in made.texts if text.label == "code"] == ["Python"]
     markdown = made.export_to_markdown(escape_html=False, escape_underscores=False)
     assert markdown.split("\n\n") == [
@@ -76,8 +72,8 @@ def test_docling_exports_the_text_that_was_put_in(tmp_path: Path) -> None:
     ]
 
 
-def test_a_tables_cells_have_their_spans(tmp_path: Path) -> None:
-    [table] = exported(document_of(piece("table", TABLE)), tmp_path).tables
+def test_a_tables_cells_have_their_spans() -> None:
+    [table] = exported(document_of(piece("table", TABLE))).tables
     assert (table.data.num_rows, table.data.num_cols) == (3, 3)
     assert [[cell.text for cell in row] for row in table.data.grid] == [
         ["Name", "Of $H_2O$", "Of $H_2O$"],
@@ -87,13 +83,13 @@ def test_a_tables_cells_have_their_spans(tmp_path: Path) -> None:
     assert [cell.column_header for cell in table.data.table_cells] == [True] * 4 + [False] * 3
 
 
-def test_a_tables_own_caption_stands_behind_the_ones_it_was_given(tmp_path: Path) -> None:
+def test_a_tables_own_caption_stands_behind_the_ones_it_was_given() -> None:
     html = "<table><caption>Sales<br>of \\(t_0\\)</caption><tr><td>1</td></tr></table>"
     places = (Place(0, BBOX, 1), Place(1, BBOX, 0))
     note = Piece("table_caption", "Table 1", (Place(0, BBOX, 0),))
     blocks = [Block("table_caption", BBOX, 0, "Table 1"), Block("table", BBOX, 0, html)]
     rows = [row_of(0, blocks), row_of(1, blocks[1:])]
-    made = exported(document_of(Piece("table", html, places, captions=(note,)), rows=rows), tmp_path)
+    made = exported(document_of(Piece("table", html, places, captions=(note,)), rows=rows))
     [table] = made.tables
     captions = [caption.resolve(made) for caption in table.captions]
     assert [(caption.label, caption.text) for caption in captions] == [
@@ -104,8 +100,8 @@ def test_a_tables_own_caption_stands_behind_the_ones_it_was_given(tmp_path: Path
     assert [prov.page_no for prov in table.prov] == [1, 2]
 
 
-def test_pages_are_in_points_and_boxes_where_they_are_on_them(tmp_path: Path) -> None:
-    made = exported(document_of(piece("text", "a")), tmp_path)
+def test_pages_are_in_points_and_boxes_where_they_are_on_them() -> None:
+    made = exported(document_of(piece("text", "a")))
     assert (made.pages[1].size.width, made.pages[1].size.height) == (576, 720)
     [prov] = made.texts[0].prov
     assert prov.page_no == 1
@@ -113,63 +109,62 @@ def test_pages_are_in_points_and_boxes_where_they_are_on_them(tmp_path: Path) ->
     assert prov.bbox.coord_origin == "TOPLEFT"
 
 
-def test_a_paragraph_over_two_pages_says_what_of_it_is_where(tmp_path: Path) -> None:
+def test_a_paragraph_over_two_pages_says_what_of_it_is_where() -> None:
     rows = [row_of(page, [Block("text", BBOX, 0, "x" * length)]) for page, length in ((0, 30), (1, 10))]
     document = document_of(Piece("text", "x" * 40, (Place(0, BBOX, 0), Place(1, BBOX, 0))), rows=rows)
-    [text] = exported(document, tmp_path).texts
+    [text] = exported(document).texts
     assert [(prov.page_no, prov.charspan) for prov in text.prov] == [(1, (0, 30)), (2, (30, 40))]
 
 
 def test_a_picture_is_in_the_file_and_opens_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = document_of(piece("image", None, captions=["Figure 1"]))
-    made = exported(document, tmp_path)
+    made = exported(document)
     [picture] = made.pictures
-    (elsewhere := tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(elsewhere)
+    monkeypatch.chdir(tmp_path)
     image = picture.get_image(made)
     assert image is not None and image.getcolors() == [(8 * 6, (0, 1, 200))]
     assert picture.caption_text(made) == "Figure 1"
     assert made.export_to_markdown() == "Figure 1\n\n<!-- image -->"
 
 
-def test_a_picture_that_could_not_be_cut_out_has_its_place(tmp_path: Path) -> None:
-    made = exported(document_of(piece("image", None)), tmp_path, 0)
+def test_a_picture_that_could_not_be_cut_out_has_its_place() -> None:
+    made = exported(document_of(piece("image", None)), 0)
     [picture] = made.pictures
     assert picture.image is None
     assert picture.prov[0].page_no == 1
 
 
-def test_page_headers_and_footers_are_furniture(tmp_path: Path) -> None:
+def test_page_headers_and_footers_are_furniture() -> None:
     blocks = [
         Block("header", (0.1, 0.0, 0.9, 0.05), 0, "A journal"),
         Block("text", BBOX, 0, "text"),
         Block("page_number", (0.5, 0.95, 0.6, 1.0), 0, "7"),
     ]
     document = document_of(Piece("text", "text", (Place(0, BBOX, 1),)), PageEnd(0), rows=[row_of(0, blocks)])
-    made = exported(document, tmp_path)
+    made = exported(document)
     found = [(text.label, text.text) for text in made.texts if text.content_layer is ContentLayer.FURNITURE]
     assert found == [("page_header", "A journal"), ("page_footer", "7")]
     assert made.export_to_markdown() == "text"
 
 
-def test_a_document_that_could_not_be_read_says_so(tmp_path: Path) -> None:
-    made = exported(AssembledDocument("a.pdf", None, None, (), (Gap(None, "failed", "encrypted"),)), tmp_path)
+def test_a_document_that_could_not_be_read_says_so() -> None:
+    made = exported(AssembledDocument("a.pdf", None, None, (), (Gap(None, "failed", "encrypted"),)))
     assert made.export_to_markdown() == "This document could not be read: encrypted"
     assert made.origin is None
 
 
-def test_the_file_that_was_read_is_named(tmp_path: Path) -> None:
-    origin = exported(document_of(), tmp_path).origin
+def test_the_file_that_was_read_is_named() -> None:
+    origin = exported(document_of()).origin
     assert origin is not None
     assert (origin.filename, origin.mimetype, origin.binary_hash) == ("a.pdf", "application/pdf", 0xABABABABABABABAB)
 
 
-def test_whatever_a_model_writes_docling_loads_it_and_exports_it(tmp_path: Path) -> None:
+def test_whatever_a_model_writes_docling_loads_it_and_exports_it() -> None:
     dice = random.Random(18)
     blocks = [any_block(dice) for _ in range(150)]
     odd = ["<table>" * 20, "<table><tr><td colspan=1000 rowspan=9999>x", "<table><tr></tr></table>", "\ud800", ""]
     parts = [piece(block.type, block.content, level=200) for block in blocks] + [piece("table", html) for html in odd]
-    assert exported(document_of(*parts), tmp_path).export_to_markdown()
+    assert exported(document_of(*parts)).export_to_markdown()
 
 
 def test_without_docling_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +174,7 @@ def test_without_docling_the_error_names_the_extra(monkeypatch: pytest.MonkeyPat
         importlib.import_module("batchocr.documents.export.docling")
 
 
-def test_the_json_is_what_docling_itself_writes(tmp_path: Path) -> None:
-    made = exported(document_of(piece("text", "a"), piece("table", TABLE), piece("image", None)), tmp_path)
-    assert json.loads((tmp_path / "a.docling.json").read_text()) == made.export_to_dict()
+def test_the_json_is_what_docling_itself_writes() -> None:
+    document = document_of(piece("text", "a"), piece("table", TABLE), piece("image", None))
+    [file] = docling.files(document, "a", SolidFigures(), FormatOptions())
+    assert json.loads(file.data) == exported(document).export_to_dict()

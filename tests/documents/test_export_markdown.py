@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from batchocr.documents.assembly.document import Gap, Piece, Place
-from batchocr.documents.export.formats import File, FormatOptions
+from batchocr.documents.export.figures import File
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.markdown import files
 from tests.support.documents import SolidFigures, block, document_of
 

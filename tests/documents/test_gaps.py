@@ -85,24 +85,19 @@ def test_rows_in_another_order_make_the_same_document() -> None:
 
 
 SHARES = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0])
-CONTENTS = (
-    st.none()
-    | st.text(max_size=30)
-    | st.sampled_from(
-        [
-            "<table><tr><td>1</td></tr></table>",
-            "<table>",
-            "1 A",
-            "I.",
-            "A.",
-            "第一章",
-            "-",
-            "\\(x\\)",
-            "Figure 1",
-            "a\u00ad",
-        ]
-    )
+ODD = (
+    "<table><tr><td>1</td></tr></table>",
+    "<table>",
+    "1 A",
+    "I.",
+    "A.",
+    "第一章",
+    "-",
+    "\\(x\\)",
+    "Fig. 1",
+    "a\u00ad",
 )
+CONTENTS = st.none() | st.text(max_size=30) | st.sampled_from(ODD)
 BLOCKS = st.builds(
     Block,
     type=st.sampled_from(TYPES.split()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import random
 import re
 
@@ -13,10 +14,11 @@ from batchocr.documents.export import html
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.html import document_html
 from tests.support.documents import SolidFigures
-from tests.support.hostile_markdown import any_block
+from tests.support.hostile_markdown import any_block, any_formula
 from tests.support.pieces import document_of, piece
 from tests.support.strict_html import acting_in, parsed
 
+NUM_BLOCKS = 10_000 if os.environ.get("BATCHOCR_FULL") == "1" else 250
 PICTURE = '<img src="#bbox=0.2,0.25,0.3,0.35">'
 
 
@@ -93,14 +95,18 @@ def test_formulas_are_set_in_a_font_for_them() -> None:
 
 def test_whatever_a_model_writes_the_page_is_valid_and_nothing_in_it_acts() -> None:
     dice = random.Random(18)
-    parts = [piece(block.type, block.content, captions=[block.content or ""]) for block in map(any_block, [dice] * 200)]
+    parts = []
+    for block in map(any_block, [dice] * NUM_BLOCKS):
+        content = f"{block.content} \\( {any_formula(dice)} \\) {dice.choice(['<', '', '•'])}"
+        parts.append(piece(block.type, content, captions=[content]))
     source = '</title><script>alert(1)</script>"\x1b\u202e\ud800'
     document = document_of(*parts, Gap(0, "degraded", "</p><script>alert(1)</script>"))
     document = AssembledDocument(source, None, None, document.rows, document.parts)
     places = [part.places[0] for part in document.parts if isinstance(part, Piece)]
-    page = document_html(document, {place: Failure("changed", "<script>\x1b") for place in places})
+    failure = Failure("changed", "<script>\x1b")
+    page = document_html(document, {place: "a.png" if place.block % 3 else failure for place in places})
     assert list(parsed(page).iter("script")) == []
-    own = re.compile(r' (?:id|class)="[a-z0-9 -]*"|</?(?:figure|strong)[^>]*>')
+    own = re.compile(r' (?:id|class)="[a-z0-9 -]*"|</?(?:figure|strong)[^>]*>|<img src="a\.png" alt="[^"]*">')
     assert acting_in(own.sub("", body_of(page))) == []
 
 

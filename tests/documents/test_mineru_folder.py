@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+from functools import partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -21,41 +22,26 @@ from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.mineru import files
 from tests.documents.mineru_output_schema import CONTENT_LIST, CONTENT_LIST_V2, MODEL
 from tests.support.documents import SolidFigures, block, document_of
+from tests.support.pieces import piece
 
 HTML = "<table><tr><td>Site</td><td>Flow</td></tr><tr><td>A</td><td>5</td></tr></table>"
 
 
-def note(type: str, text: str, index: int) -> Piece:
-    return Piece(type, text, (Place(0, (0.1, 0.1, 0.2, 0.2), index),))
-
-
-def captioned(piece: Piece) -> Piece:
-    kind = piece.type
-    return Piece(
-        piece.type,
-        piece.content,
-        piece.places,
-        captions=(note(f"{kind}_caption", r"Figure 1: the \(x\) axis", 0),),
-        footnotes=(note(f"{kind}_footnote", "Source: us", 0),),
-    )
-
-
-def piece(type: str, content: str | None, bbox: tuple[float, float, float, float] = (0.1, 0.2, 0.9, 0.4)) -> Piece:
-    return Piece(type, content, (Place(0, bbox, 0),))
+captioned = partial(piece, captions=[r"Figure 1: the \(x\) axis"], footnotes=["Source: us"])
 
 
 EVERYTHING: list[Block | Piece | Gap] = [
     block("header", "Journal of Hydrology"),
     block("page_number", "253"),
     Piece("title", "The  response\nof flow", (Place(0, (0.0621, 0.0479, 0.9464, 1.2), 0),), level=1),
-    Piece("title", r"Flow \(Q\)", (Place(0, (0.1, 0.1, 0.2, 0.2), 0),), level=2),
+    piece("title", r"Flow \(Q\)", level=2),
     piece("text", r"The flow \( Q_5 \) is low."),
-    captioned(piece("image", None)),
-    captioned(piece("chart", None)),
-    captioned(piece("table", HTML)),
+    captioned("image", None),
+    captioned("chart", None),
+    captioned("table", HTML),
     piece("equation", "\\[\nQ = f(P)\n\\]"),
-    captioned(piece("code", "print(1)\nprint(2)")),
-    captioned(piece("algorithm", r"1: \(x \gets 1\)")),
+    captioned("code", "print(1)\nprint(2)"),
+    captioned("algorithm", r"1: \(x \gets 1\)"),
     piece("list", "1. One\n2. Two"),
     piece("list", "- One\n- Two"),
     piece("ref_text", "[1] Somebody, 1999."),

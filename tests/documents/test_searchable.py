@@ -86,12 +86,17 @@ def desk(tmp_path: Path, root: Path, sources: SourceFiles) -> Desk:
     return Desk(tmp_path, root, sources)
 
 
-def text_image(text: str = TEXT) -> bytes:
-    """The picture of a page on which TEXT stands in BOX."""
-    with pymupdf.open() as document:
-        page = document.new_page(width=400, height=500)
-        page.insert_textbox(BOX, text, fontsize=11, fontname="tiro")
-        return bytes(page.get_pixmap(dpi=150).tobytes("png"))
+def typed() -> pymupdf.Document:
+    """A PDF with a page on which TEXT stands in BOX."""
+    document = pymupdf.open()
+    document.new_page(width=400, height=500).insert_textbox(BOX, TEXT, fontsize=11, fontname="tiro")
+    return document
+
+
+def text_image() -> bytes:
+    """The picture of that page."""
+    with typed() as document:
+        return bytes(document[0].get_pixmap(dpi=150).tobytes("png"))
 
 
 def scan(*, rotation: int = 0, change: str = "") -> pymupdf.Document:
@@ -117,10 +122,8 @@ def paragraph(text: str = TEXT, box: tuple[float, ...] = BOX, angle: int = 0) ->
 
 def true_box(word: str) -> pymupdf.Rect:
     """Where the word is on the page, in pt."""
-    with pymupdf.open() as document:
-        page = document.new_page(width=400, height=500)
-        page.insert_textbox(BOX, TEXT, fontsize=11, fontname="tiro")
-        return page.search_for(word)[0]
+    with typed() as document:
+        return document[0].search_for(word)[0]
 
 
 def overlap(one: pymupdf.Rect, other: pymupdf.Rect) -> float:
@@ -153,13 +156,14 @@ def test_a_crop_box_and_a_unit_of_the_user_move_no_word(desk: Desk) -> None:
     assert overlap(place, true_box("schoolmaster")) > 0.5
 
 
-def test_the_page_looks_as_before_and_its_bytes_are_kept(desk: Desk) -> None:
+def test_the_page_looks_as_before_its_bytes_are_kept_and_the_text_is_in_order(desk: Desk) -> None:
     before = scan().tobytes()
     made = desk.export(before, [paragraph()])
     assert made.startswith(before)
     with pymupdf.open("pdf", before) as old, pymupdf.open("pdf", made) as new:
         assert old[0].get_pixmap().samples == new[0].get_pixmap().samples
         assert {span["type"] for span in new[0].get_texttrace()} == {3}
+        assert " ".join(new[0].get_text().split()) == TEXT
 
 
 @pytest.mark.parametrize("suffix", ["pdf", "png"])
@@ -178,12 +182,6 @@ def test_the_same_words_make_the_same_file_and_others_another_version_of_it(
     assert suffix != "pdf" or before.split("><")[0] == after.split("><")[0]
 
 
-def test_the_text_is_in_order(desk: Desk) -> None:
-    made = desk.export(scan().tobytes(), [paragraph()])
-    with pymupdf.open("pdf", made) as document:
-        assert " ".join(document[0].get_text().split()) == TEXT
-
-
 def test_a_block_that_is_turned_is_read_along_its_lines(desk: Desk) -> None:
     turned = Image.open(io.BytesIO(text_image())).rotate(270, expand=True)  # clockwise: its text runs down
     file = io.BytesIO()
@@ -196,10 +194,7 @@ def test_a_block_that_is_turned_is_read_along_its_lines(desk: Desk) -> None:
 
 
 def test_text_of_its_own_is_left_alone_and_a_scan_with_a_stamp_is_not(desk: Desk) -> None:
-    with pymupdf.open() as document:
-        page = document.new_page(width=400, height=500)
-        page.insert_textbox(BOX, TEXT, fontsize=11, fontname="tiro")
-        own = document.tobytes()
+    own = typed().tobytes()
     assert desk.export(own, [paragraph()]) == own
     document = scan()
     document[0].insert_text((300, 30), "Exhibit 7")
@@ -210,10 +205,7 @@ def test_text_of_its_own_is_left_alone_and_a_scan_with_a_stamp_is_not(desk: Desk
 
 
 def test_force_text_adds_it_to_text_of_its_own(desk: Desk) -> None:
-    with pymupdf.open() as document:
-        document.new_page(width=400, height=500).insert_textbox(BOX, TEXT, fontsize=11, fontname="tiro")
-        own = document.tobytes()
-    with pymupdf.open("pdf", desk.export(own, [paragraph()], force_text=True)) as document:
+    with pymupdf.open("pdf", desk.export(typed().tobytes(), [paragraph()], force_text=True)) as document:
         assert document[0].get_text().count("schoolmaster") == 2
 
 
@@ -298,19 +290,14 @@ def test_an_image_is_the_page_of_a_pdf_that_is_hardly_larger(
     with pymupdf.open("pdf", made) as document:
         page = document[0]
         assert (round(page.rect.width), round(page.rect.height)) == (400, 500)
-        shown = Image.open(io.BytesIO(page.get_pixmap(dpi=150).tobytes("png"))).convert("L")
-        assert max(ImageStats.differences(shown, image.convert("L"))) <= 8
+        assert difference(page.get_pixmap(dpi=150).pil_image(), image) <= 8
         assert overlap(page.search_for("schoolmaster")[0], true_box("schoolmaster")) > 0.5
 
 
-class ImageStats:
-    """How far pictures are from each other."""
-
-    @staticmethod
-    def differences(one: Image.Image, other: Image.Image) -> list[float]:
-        """The mean levels of 4 × 5 parts of both, subtracted."""
-        parts = [image.resize((4, 5), Image.Resampling.BOX).tobytes() for image in (one, other)]
-        return [abs(a - b) for a, b in zip(*parts, strict=True)]
+def difference(one: Image.Image, other: Image.Image) -> float:
+    """How far pictures are from each other: the most by which the mean levels of 4 × 5 parts differ."""
+    parts = [image.convert("L").resize((4, 5), Image.Resampling.BOX).tobytes() for image in (one, other)]
+    return max(abs(a - b) for a, b in zip(*parts, strict=True))
 
 
 def test_an_image_that_its_file_says_is_turned_is_upright(desk: Desk) -> None:
@@ -321,8 +308,8 @@ def test_an_image_that_its_file_says_is_turned_is_upright(desk: Desk) -> None:
     made = desk.export(file.getvalue(), [paragraph()], suffix="jpg")
     assert overlap(found(made, "schoolmaster"), true_box("schoolmaster")) > 0.5
     with pymupdf.open("pdf", made) as document:
-        shown = Image.open(io.BytesIO(document[0].get_pixmap(dpi=150).tobytes("png"))).convert("L")
-    assert max(ImageStats.differences(shown, Image.open(io.BytesIO(text_image())).convert("L"))) <= 8
+        shown = document[0].get_pixmap(dpi=150).pil_image()
+    assert difference(shown, Image.open(io.BytesIO(text_image()))) <= 8
 
 
 def test_every_picture_of_a_tiff_is_a_page(desk: Desk) -> None:

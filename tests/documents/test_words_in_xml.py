@@ -81,25 +81,10 @@ def test_hocr_nests_as_its_readers_expect_and_repeats_no_id() -> None:
 
 def test_alto_says_where_each_word_is_and_how_sure_it_is() -> None:
     words = made(alto).findall(f".//{ALTO}Page[@PHYSICAL_IMG_NR='1']//{ALTO}String")
+    names = ("ID", "HPOS", "VPOS", "WIDTH", "HEIGHT", "WC", "CONTENT")
     assert [word.attrib for word in words] == [
-        {
-            "ID": "word_1_3_1_1",
-            "HPOS": "100",
-            "VPOS": "400",
-            "WIDTH": "200",
-            "HEIGHT": "40",
-            "WC": "0.875",
-            "CONTENT": "Fish & <chips>",
-        },
-        {
-            "ID": "word_1_3_1_2",
-            "HPOS": "350",
-            "VPOS": "400",
-            "WIDTH": "150",
-            "HEIGHT": "40",
-            "WC": "0.875",
-            "CONTENT": '"daily"',
-        },
+        dict(zip(names, ("word_1_3_1_1", "100", "400", "200", "40", "0.875", "Fish & <chips>"), strict=True)),
+        dict(zip(names, ("word_1_3_1_2", "350", "400", "150", "40", "0.875", '"daily"'), strict=True)),
     ]
 
 

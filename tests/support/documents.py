@@ -12,8 +12,7 @@ from PIL import Image
 
 from batchocr.data import Block, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import encoded
-from batchocr.documents.export.formats import Encoding, Picture
+from batchocr.documents.export.figures import Encoding, Picture, encoded
 from batchocr.pages.input.render import open_document
 from batchocr.pages.protocol.markdown import LEFT_OUT
 from batchocr.tables.schema import RunMetadata

@@ -95,11 +95,11 @@ class _Assembly:
             self.parts.append(Gap(self._next_page, "skipped", f"{pages} not been read yet"))
 
     def _add_page(self, row: PageResult, page_index: int) -> None:
-        page = page_drafts(page_index, row.blocks)
-        self.headings += [(draft, row) for draft in page.body if draft.type in HEADINGS]
+        body, page_footnotes = page_drafts(page_index, row.blocks)
+        self.headings += [(draft, row) for draft in body if draft.type in HEADINGS]
         text, table, footnote = self._text, self._table, self._footnote
         self._footnote = None
-        for draft in page.body:
+        for draft in body:
             is_float, was_table = draft.type in _FLOATS, table
             if draft.type not in ATTACHED:
                 table = None  # only the first piece of a page can be the rest of a table
@@ -110,7 +110,7 @@ class _Assembly:
             if not is_float:
                 self._table = text = None
             self._float_is_last = is_float
-        for draft in page.footnotes:
+        for draft in page_footnotes:
             if footnote is None or not go_on_as_footnote(footnote, draft):
                 self.parts.append(draft)
                 footnote = draft

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from batchocr.data import PageResult, Status
@@ -98,13 +99,22 @@ class AssembledDocument:
     def markdown(self) -> str:
         """The text, as `export --format md` writes it, with `![image](#page-3-block-5)` in place of each figure's file;
         ends with one newline, or is empty."""
-        texts = []
-        for part in self.parts:
-            if isinstance(part, Gap):
-                texts.append(part.markdown)
-            elif isinstance(part, Piece):
-                texts += [_markdown(piece) for piece in part.with_captions]
-        return "\n\n".join(filter(None, texts)) + "\n" if any(texts) else ""
+        return joined_markdown(self.parts, _markdown)
+
+
+def joined_markdown(
+    parts: Sequence[Piece | Gap | PageEnd], of_piece: Callable[[Piece], str], *, page_breaks: bool = False
+) -> str:
+    """The text of a document; ends with one newline, or is empty."""
+    texts = []
+    for part in parts:
+        if isinstance(part, Gap):
+            texts.append(part.markdown)
+        elif isinstance(part, Piece):
+            texts += map(of_piece, part.with_captions)
+        elif page_breaks:
+            texts.append(f"*End of page {part.page_index + 1}*")
+    return "\n\n".join(filter(None, texts)) + "\n" if any(texts) else ""
 
 
 def _markdown(piece: Piece) -> str:

@@ -6,7 +6,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
@@ -39,9 +38,8 @@ title."""
 
 def set_levels(drafts: Sequence[tuple[Draft, PageResult]], outline: Sequence[OutlineEntry]) -> None:
     """Give each heading, which is here with the row of its page, its level. They are in reading order."""
-    headings = [_heading(draft) for draft, _ in drafts]
-    sizes = letter_sizes([_line(draft, row) for draft, row in drafts])
-    for (draft, _), level in zip(drafts, heading_levels(headings, sizes, outline), strict=True):
+    headings = [_heading(draft, row) for draft, row in drafts]
+    for (draft, _), level in zip(drafts, heading_levels(headings, letter_sizes(headings), outline), strict=True):
         draft.level = level
 
 
@@ -170,18 +168,15 @@ def _nearest_level(size: float, anchors: dict[int, float]) -> int:
     return max((level + 1 for level, anchor in anchors.items() if anchor > size), default=min(anchors))
 
 
-def _heading(draft: Draft) -> Heading:
-    return Heading("".join(draft.texts)[:_SEEN], draft.places[0].page_index, draft.places[0].bbox[1])
-
-
-def _line(draft: Draft, row: PageResult) -> Line:
-    """The heading's box in points, or in pixels of a page that has no size in points."""
+def _heading(draft: Draft, row: PageResult) -> Heading:
+    """Its box is in points, or in pixels of a page that has no size in points."""
     x0, y0, x1, y1 = draft.places[0].bbox
     scale = 72 / max(row.dpi, 1.0) if row.dpi else 1.0
     width = max(0.0, x1 - x0) * (row.width or _A4[0]) * scale
     height = max(0.0, y1 - y0) * (row.height or _A4[1]) * scale
-    is_turned = row.blocks[draft.places[0].block].angle in (90, 270)
-    return Line("".join(draft.texts)[:_SEEN], *((height, width) if is_turned else (width, height)))
+    if row.blocks[draft.places[0].block].angle in (90, 270):
+        width, height = height, width
+    return Heading("".join(draft.texts)[:_SEEN], draft.places[0].page_index, y0, width, height)
 
 
 _LINE_PITCH: Final = 1.2
@@ -197,48 +192,34 @@ _USUAL_HEIGHTS: Final = (0.6, 1.5)
 _LATEX_COMMAND: Final = re.compile(r"\\[A-Za-z]+|\\.|[{}^_$]")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A text in a box: width and height in any unit that is the same for all, measured along its lines."""
-
-    text: str
-    width: float
-    height: float
-
-
-def letter_sizes(lines: Sequence[Line]) -> list[float]:
-    """The size of the letters of each text, in the unit of its box; 0 if there is no telling.
+def letter_sizes(headings: Sequence[Heading]) -> list[float]:
+    """The size of the letters of each heading, in the unit of its box; 0 if there is no telling.
 
     Whether the layout draws boxes around the ink or around whole lines is estimated from the texts of one line, whose
     width tells their size too.
     """
-    ems = [_em_width(line.text) for line in lines]
-    counts = [_num_lines(em, line) for em, line in zip(ems, lines, strict=True)]
+    ems = [sum(map(advance, _LATEX_COMMAND.sub("", heading.text))) / 1000 for heading in headings]  # on one line
+    counts = [_num_lines(em, heading) for em, heading in zip(ems, headings, strict=True)]
     seen = [
-        line.height * em / line.width
-        for line, em, count in zip(lines, ems, counts, strict=True)
-        if count == 1 and em >= 3 and line.width > 0
+        heading.height * em / heading.width
+        for heading, em, count in zip(headings, ems, counts, strict=True)
+        if count == 1 and em >= 3 and heading.width > 0
     ]
     low, high = _USUAL_HEIGHTS
     line_height = min(max(median(seen), low), high) if seen else 1.0
     sizes = []
-    for line, em, count in zip(lines, ems, counts, strict=True):
-        by_height = line.height / (_LINE_PITCH * (count - 1) + line_height)
-        by_width = line.width / em if count == 1 and em >= 3 else by_height
+    for heading, em, count in zip(headings, ems, counts, strict=True):
+        by_height = heading.height / (_LINE_PITCH * (count - 1) + line_height)
+        by_width = heading.width / em if count == 1 and em >= 3 else by_height
         is_believable = by_height / _DISAGREEMENT <= by_width <= by_height * _DISAGREEMENT
         sizes.append((by_height * by_width) ** 0.5 if is_believable else by_height)
     return sizes
 
 
-def _num_lines(em: float, line: Line) -> int:
+def _num_lines(em: float, heading: Heading) -> int:
     """The smallest number of lines in which the text fits into its box."""
     for count in range(1, _MAX_LINES):
-        size = line.height / (_LINE_PITCH * (count - 1) + 1)
-        if em * size <= _TOO_WIDE * count * line.width:
+        size = heading.height / (_LINE_PITCH * (count - 1) + 1)
+        if em * size <= _TOO_WIDE * count * heading.width:
             return count
     return _MAX_LINES
-
-
-def _em_width(text: str) -> float:
-    """How wide the text is on one line, in em."""
-    return sum(map(advance, _LATEX_COMMAND.sub("", text))) / 1000

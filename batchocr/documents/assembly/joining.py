@@ -59,17 +59,6 @@ def goes_on(before: str, after: str, *, fits: bool) -> bool:
     return fits and len(tail) + 2 * len(_CJK.findall(tail)) >= _LONG_ENOUGH
 
 
-def joint(before: str, after: str) -> tuple[int, str]:
-    """How many characters to remove from the end of the first text, and what to put between the two. A hyphenated word
-    becomes one word; Chinese and Japanese are joined without a space."""
-    if not before or not after:
-        return 0, ""
-    if before.endswith(_HYPHENS) and before[-2:-1].isalnum():
-        is_divided = before[-1] == "\u00ad" or (before[-2].isalpha() and after[0].islower())
-        return int(is_divided), ""
-    return 0, "" if _CJK.match(before[-1]) and _CJK.match(after[0]) else " "
-
-
 @dataclass(slots=True)
 class Draft:
     """A piece in the making.
@@ -90,11 +79,15 @@ class Draft:
     description: str | None = None
 
     def go_on_with(self, other: Draft) -> None:
-        """Append another's text to the last paragraph or item of this one."""
-        num_surplus, between = joint(self.texts[-1], other.texts[0])
-        if num_surplus:
-            self.texts[-1] = self.texts[-1][:-num_surplus]
-        self._append(other, between)
+        """Append another's text to the last paragraph or item of this one. A hyphenated word becomes one word; Chinese
+        and Japanese are joined without a space."""
+        before, after = self.texts[-1], other.texts[0]
+        if before.endswith(_HYPHENS) and before[-2:-1].isalnum():
+            if before[-1] == "\u00ad" or (before[-2].isalpha() and after[0].islower()):
+                self.texts[-1] = before[:-1]
+            self._append(other, "")
+        else:
+            self._append(other, "" if _CJK.match(before[-1]) and _CJK.match(after[0]) else " ")
 
     def add_items(self, other: Draft) -> None:
         """Append another's items to those of this list."""

@@ -30,11 +30,14 @@ _CUT_OFF: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading as an outline may name it. top: where it begins, as a share of the page's height."""
+    """A heading as an outline may name it. top: where it begins, as a share of the page's height. width, height: of its
+    box, along its lines, in any unit that is the same for all."""
 
     text: str
     page_index: int
     top: float
+    width: float = 0.0
+    height: float = 0.0
 
 
 def outline_levels(headings: Sequence[Heading], outline: Sequence[OutlineEntry]) -> list[int | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from batchocr.data import Block, shared_area
@@ -96,16 +95,8 @@ def _share_inside(block: Block, container: Block) -> float:
 _ITEMS: Final = frozenset({"text", "list_item", "ref_text"})
 
 
-@dataclass(slots=True)
-class PageDrafts:
-    """The pieces of a page. body: in reading order. footnotes: those at the foot of the page."""
-
-    body: list[Draft] = field(default_factory=list)
-    footnotes: list[Draft] = field(default_factory=list)
-
-
-def page_drafts(page_index: int, blocks: Sequence[Block]) -> PageDrafts:
-    """The pieces of a page.
+def page_drafts(page_index: int, blocks: Sequence[Block]) -> tuple[list[Draft], list[Draft]]:
+    """The pieces of a page in reading order, and the footnotes at its foot.
 
     MinerU's lists and groups of pictures are boxes around other blocks and say nothing themselves: of a list, its items
     are its lines; a group stands for itself only if it has no pictures.
@@ -116,7 +107,8 @@ def page_drafts(page_index: int, blocks: Sequence[Block]) -> PageDrafts:
     for index in {*list_of.values(), *group_of.values()}:
         drafts.pop(index, None)
     hosts = choose_hosts(blocks, [index for index in drafts if blocks[index].type in FIGURES | TABLES | CODE])
-    page = PageDrafts()
+    body: list[Draft] = []
+    page_footnotes: list[Draft] = []
     last_text: Draft | None = None
     list_drafts: dict[int, Draft] = {}
     for index, draft in drafts.items():
@@ -125,16 +117,16 @@ def page_drafts(page_index: int, blocks: Sequence[Block]) -> PageDrafts:
             host = drafts[hosts[index]]
             (host.captions if "caption" in block.type else host.footnotes).append(draft)
         elif block.type == "page_footnote":
-            page.footnotes.append(draft)
+            page_footnotes.append(draft)
         elif block.type == "text" and block.merge_prev and last_text is not None:
             last_text.go_on_with(draft)
         elif index in list_of:
-            last_text = _add_item(page.body, draft, list_drafts, list_of[index])
+            last_text = _add_item(body, draft, list_drafts, list_of[index])
         else:
             draft.goes_on = block.merge_prev
-            page.body.append(draft)
+            body.append(draft)
             last_text = draft if block.type == "text" else last_text
-    return page
+    return body, page_footnotes
 
 
 def _is_shown(block: Block) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import unescape
 from itertools import pairwise
 from typing import Final
@@ -95,22 +95,12 @@ def cell_text(html: str) -> str:
     return " ".join(unescape(_ANY_TAG.sub(" ", _RAISED.sub("", html))).split())
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A cell as it is written, before its place is known."""
-
-    html: str
-    rowspan: int
-    colspan: int
-    is_header: bool
-
-
 def table_cells(html: str) -> TableCells | None:
     """The table taken apart; None if there is not just one, or if its grid is beyond all bounds.
 
     A table within a cell is part of the cell. Only of sanitised HTML, in which every tag is closed, no text is lost.
     """
-    rows: list[list[_Read]] = []
+    rows: list[list[Cell]] = []
     row_ends: list[tuple[int, int]] = []
     depth = cell_start = caption_start = 0
     start = end = -1
@@ -137,22 +127,23 @@ def table_cells(html: str) -> TableCells | None:
         elif depth == 1 and name in ("td", "th") and not closes:
             cell_start, opening = tag.end(), tag[0]
         elif depth == 1 and name in ("td", "th") and rows:
-            rows[-1].append(_read(opening, html[cell_start : tag.start()]))
+            rows[-1].append(_cell(len(rows) - 1, opening, html[cell_start : tag.start()]))
     if not rows or end < 0:
         return None
     placed = _placed(rows)
     if placed is None:
         return None
-    overhangs = any(row + cell.rowspan > len(rows) for row, cells in enumerate(rows) for cell in cells)
+    overhangs = any(cell.end_row > len(rows) for cells in rows for cell in cells)
     return TableCells(html, html[:start], caption, *placed, html[end:], row_ends, overhangs)
 
 
-def _read(opening: str, html: str) -> _Read:
+def _cell(row: int, opening: str, html: str) -> Cell:
+    """A cell as it is written, before its column is known."""
     spans = {name.lower(): min(1000, max(1, int(number))) for name, number in _SPAN.findall(opening)}
-    return _Read(html, spans.get("row", 1), spans.get("col", 1), opening[:3].lower() == "<th")
+    return Cell(row, 0, spans.get("row", 1), spans.get("col", 1), html, opening[:3].lower() == "<th")
 
 
-def _placed(read: list[list[_Read]]) -> tuple[list[list[Cell]], int] | None:
+def _placed(read: list[list[Cell]]) -> tuple[list[list[Cell]], int] | None:
     """The rows with each cell at the first place that no other covers, as browsers do, and how many columns they
     have; None beyond all bounds."""
     free_from: list[int] = []  # for each column, the row in which nothing covers it any more
@@ -171,7 +162,7 @@ def _placed(read: list[list[_Read]]) -> tuple[list[list[Cell]], int] | None:
             end = column + cell.colspan
             free_from += [0] * (end - len(free_from))
             free_from[column:end] = [row + rowspan] * cell.colspan
-            placed.append(Cell(row, column, rowspan, cell.colspan, cell.html, cell.is_header))
+            placed.append(replace(cell, column=column, rowspan=rowspan))
             column = end
         rows.append(placed)
     if len(rows) * len(free_from) > _MAX_AREA:

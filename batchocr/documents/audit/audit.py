@@ -3,10 +3,12 @@ there should be."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +25,8 @@ from batchocr.documents.audit.audit_table import (
 from batchocr.documents.audit.compare import compare_page
 from batchocr.documents.audit.interval import Interval, share_interval
 from batchocr.documents.audit.lines import lines_of
-from batchocr.documents.audit.sample import Choice, Drawn, draw
+from batchocr.documents.audit.sample import Choice, Drawn, choice_of, draw
+from batchocr.documents.findings import FindingKind
 from batchocr.documents.review.choose import text_hash
 from batchocr.machine import own_version, usable_cores
 from batchocr.pages.protocol.second_reader import require_second_reader
@@ -32,11 +35,13 @@ from batchocr.processes.pool import WorkerPool
 from batchocr.processes.source_files import SourceFiles, draw_again
 from batchocr.processes.worker import Loss
 from batchocr.tables.atomic import remove_leftovers, require_writable
-from batchocr.tables.opened import StoredRows
+from batchocr.tables.opened import StoredRows, TableNames, open_rows
 
 _WORKER_BYTES: Final = 4 * 2**30
 _REVISION: Final = "1"
 """Goes up when the same lines would give other findings."""
+
+Keep = Callable[[AuditedPage], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,28 @@ class AuditReport:
         )
 
 
+def audit(
+    table: TableNames,
+    *,
+    out: str | os.PathLike[str],
+    sample: int | None = None,
+    worst: int | None = None,
+    whole: bool = False,
+    seed: int = 0,
+    roots: Sequence[str] = (),
+    partial: bool = False,
+    workers: int | None = None,
+    password: str | None = None,
+    page_timeout: float = 600.0,
+) -> AuditReport:
+    """Have a second reader check pages of a table, write what it does not confirm to `out`, and return what that says
+    of the whole table. The arguments are the flags of `batchocr audit`; whole: all pages. Raises UsageError,
+    OutputError."""
+    choice = choice_of(sample, worst, seed, whole=whole)
+    config = Config(workers=workers, password=password, page_timeout=page_timeout)
+    return audit_table(open_rows(table, partial=partial), Path(out), choice, roots=roots, config=config)
+
+
 def audit_table(
     table: StoredRows,
     out: Path,
@@ -106,9 +133,13 @@ def audit_table(
     else:
         remove_leftovers([out])
         with closing(AuditJournal(out, settings)) as journal:
-            for page in _audited(table, drawn, journal, roots, config):
+
+            def keep(page: AuditedPage) -> None:
                 journal.append(page)
                 on_page(len(drawn.positions))
+
+            if waiting := set(drawn.positions).difference(journal.pages):
+                _audit(table, waiting, keep, roots, config)
             journal.finish()
     return AuditReport.of(list(read_pages(out)), drawn.num_readable, is_sample=choice.how != "worst")
 
@@ -118,60 +149,44 @@ def _settings(drawn: Drawn, choice: Choice, reader: str) -> Settings:
     return {"table": drawn.fingerprint} | chosen | {"reader": reader, "batchocr": own_version(), "revision": _REVISION}
 
 
-def _audited(
-    table: StoredRows, drawn: Drawn, journal: AuditJournal, roots: Sequence[str], config: Config
-) -> Iterator[AuditedPage]:
-    """Yield the pages that are not done, in order of completion. What a lost worker had is read once more."""
-    waiting = [position for position in drawn.positions if position not in journal.pages]
-    if not waiting:
-        return
+def _audit(table: StoredRows, waiting: Set[int], keep: Keep, roots: Sequence[str], config: Config) -> None:
+    """Audit the rows in these positions, and keep what is found. What a lost worker had is read once more."""
     setup = replace(Setup.of(config, _WORKER_BYTES), protocol="lines", text_layer="off")
     sent: dict[int, tuple[PageResult, ReadPage]] = {}
-    refused: list[AuditedPage] = []
+    lost: list[ReadPage] = []
     with (
         SourceFiles(roots or table.input_roots, config) as files,
         WorkerPool(config.workers or usable_cores(), setup) as pool,
     ):
-        lost: list[ReadPage] = []
-        for _, ended in pool.map(_tasks(table, waiting, files, sent, refused), config.page_timeout):
-            yield from refused
-            refused.clear()
+        for _, ended in pool.map(_tasks(table, waiting, files, sent, keep), config.page_timeout):
             if isinstance(ended, Loss):
                 lost += [sent[position][1] for position in ended.task_ids]
             else:
-                yield _compared(ended.task_id, sent.pop(ended.task_id)[0], ended)
-        yield from refused
+                keep(_compared(ended.task_id, sent.pop(ended.task_id)[0], ended))
         for _, ended in pool.map(lost, config.page_timeout):
             for position in ended.task_ids if isinstance(ended, Loss) else [ended.task_id]:
-                yield _compared(position, sent.pop(position)[0], ended)
+                keep(_compared(position, sent.pop(position)[0], ended))
 
 
 def _tasks(
     table: StoredRows,
-    waiting: Sequence[int],
+    waiting: Set[int],
     files: SourceFiles,
     sent: dict[int, tuple[PageResult, ReadPage]],
-    refused: list[AuditedPage],
+    keep: Keep,
 ) -> Iterator[ReadPage]:
-    """Yield a task for each page, which is in `sent` with its row until it is done; of those that cannot be drawn, put
-    what is to be said of them into `refused`."""
-    wanted = iter(waiting)
-    following = next(wanted, None)
-    document, file = None, None
+    """Yield a task for each page, which is in `sent` with its row until it is done. Of those that cannot be drawn, keep
+    that."""
+    find = lru_cache(maxsize=1)(files.find)
     for position, row in enumerate(table.rows()):
-        if following is None:
-            return
-        if position != following:
+        if position not in waiting:
             continue
-        following = next(wanted, None)
-        if (row.source, row.doc_id) != document:
-            document, file = (row.source, row.doc_id), files.find(row.source, row.doc_id)
-        if isinstance(file, Failure) or file is None or row.page_index is None:
-            refused.append(_unreadable(position, row, file.message if isinstance(file, Failure) else "it is no page"))
-            continue
-        task = draw_again(position, file, row)
-        sent[position] = row, task
-        yield task
+        file = find(row.source, row.doc_id)
+        if isinstance(file, Failure):
+            keep(_unreadable(position, row, file.message))
+        else:
+            sent[position] = row, draw_again(position, file, row)
+            yield sent[position][1]
 
 
 def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
@@ -181,6 +196,10 @@ def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
     if not isinstance(ended, Finished) or (ended.width, ended.height) != (row.width, row.height):
         return _unreadable(position, row, "the page is not drawn as it was when it was read")
     found = compare_page(row.blocks, lines_of(ended.reading.blocks))
+
+    def characters(*kinds: FindingKind) -> int:
+        return sum(finding.characters for finding in found.findings if finding.kind in kinds)
+
     return AuditedPage(
         position,
         row.source,
@@ -189,10 +208,10 @@ def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
         text_hash(row),
         outcome="compared" if found.characters else "empty",
         characters=found.characters,
-        omitted=found.omitted,
-        invented=found.invented,
-        different=found.different,
-        weight=found.weight,
+        omitted=characters("omitted"),
+        invented=characters("invented"),
+        different=characters("number", "different"),
+        weight=sum(finding.weight for finding in found.findings),
         left_out=found.left_out,
         findings=found.findings,
     )

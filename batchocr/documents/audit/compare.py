@@ -16,16 +16,9 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
 
 from batchocr.data import Block
-from batchocr.documents.audit.gaps import ALIKE, MIN_EQUAL, Box, TextGap, judged_together, strike_out
-from batchocr.documents.audit.letters import (
-    FORMULA,
-    UNREAD,
-    Letters,
-    cells_of,
-    is_of_known_script,
-    letters_of,
-)
-from batchocr.documents.audit.lines import ReadLine, around, by_block, in_reading_order, paragraphs, turns_to_try
+from batchocr.documents.audit.gaps import ALIKE, MIN_EQUAL, TextGap, judged_together, strike_out
+from batchocr.documents.audit.letters import FORMULA, UNREAD, Letters, cells_of, is_of_known_script, letters_of
+from batchocr.documents.audit.lines import Box, ReadLine, around, by_block, in_reading_order, paragraphs, turns_to_try
 from batchocr.documents.findings import LeftOut, PageComparison
 
 MIN_LINE_SCORE: Final = 0.8
@@ -64,15 +57,8 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComp
     gaps += [_beside(paragraph) for paragraph in paragraphs(within[None])]
     strike_out(gaps)
     findings = tuple(judged_together(gaps))
-    omitted = sum(finding.characters for finding in findings if finding.kind == "omitted")
-    return PageComparison(
-        characters=characters + omitted,
-        omitted=omitted,
-        invented=sum(finding.characters for finding in findings if finding.kind == "invented"),
-        different=sum(finding.characters for finding in findings if finding.kind in ("number", "different")),
-        left_out=tuple(left_out),
-        findings=findings,
-    )
+    characters += sum(finding.characters for finding in findings if finding.kind == "omitted")
+    return PageComparison(characters, tuple(left_out), findings)
 
 
 def _why_left_out(block: Block) -> LeftOut | None:
@@ -91,7 +77,7 @@ def _plain(block: Block) -> str:
     return "\n".join(cells_of(content)) if block.type == "table" else content
 
 
-def _outside(line: ReadLine, index: int | None) -> TextGap:
+def _outside(line: ReadLine, index: int) -> TextGap:
     letters = letters_of(line.text)
     sure = line.score >= MIN_LINE_SCORE
     return TextGap(index, "", letters.folded if sure else "", "", line.text, line.box, 0, sure, len(letters.folded))
@@ -113,18 +99,17 @@ def _gaps_of(index: int, block: Block, lines: Sequence[ReadLine], left_out: list
     if block.type == "table":
         text, lines = _without_equal(cells_of(block.content or ""), lines)
     mine = letters_of(text)
-    best: _Side | None = None
+    sides: list[_Side] = []
     for quarter_turns in turns_to_try(block.angle):
         side = _Side(in_reading_order(lines, quarter_turns))
         if len(mine.folded) * len(side.letters.folded) > _MAX_WORK:
             left_out.append("long")
             return []
         side.similarity = Levenshtein.normalized_similarity(mine.folded, side.letters.folded)
-        if best is None or side.similarity > best.similarity:
-            best = side
-        if best.similarity >= _IN_ORDER:
+        sides.append(side)
+        if side.similarity >= _IN_ORDER:
             break
-    assert best is not None
+    best = max(sides, key=lambda side: side.similarity)
     if best.similarity >= _IN_ORDER or len(lines) < 2:
         return list(_aligned(index, block, mine, best))
     return list(_line_by_line(index, block, mine, best.lines))

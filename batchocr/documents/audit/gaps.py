@@ -10,9 +10,8 @@ from typing import Final
 from rapidfuzz import fuzz
 
 from batchocr.documents.audit.letters import numbers_of, words_of
-from batchocr.documents.findings import AuditFinding
-
-Box = tuple[float, float, float, float]
+from batchocr.documents.audit.lines import Box
+from batchocr.documents.findings import AuditFinding, FindingKind
 
 MIN_RUN: Final = 10
 """Letters from which on text counts as omitted or invented: two words."""
@@ -31,7 +30,7 @@ _MOVED: Final = 0.7
 class TextGap:
     """Where a block and its lines differ. text, second: the letters of either side. shown, second_shown: whole words.
     room: how many letters of the text may stand for what could not be compared: formulas, lines that were not read.
-    lines: those of the second reader that are in it. edits: letters to be changed, added or taken away."""
+    edits: letters to be changed, added or taken away."""
 
     block: int | None
     text: str
@@ -77,22 +76,22 @@ def _judged(gap: TextGap) -> AuditFinding | None:
     """What a gap amounts to; None if it is nothing that the second reader could be sure of."""
     text, second = len(gap.text), len(gap.second)
     if second - text >= MIN_RUN and second >= 2 * text and second - text > gap.room:
-        return AuditFinding(
-            "omitted", gap.block, gap.bbox, gap.shown, gap.second_shown, second - text, float(second - text)
-        )
+        return _finding("omitted", gap, second - text)
     if text - second >= MIN_RUN and text >= 2 * second:
         invented = text - second - gap.room
-        if invented < MIN_RUN:
-            return None
-        return AuditFinding("invented", gap.block, gap.bbox, gap.shown, gap.second_shown, invented, float(invented))
+        return _finding("invented", gap, invented) if invented >= MIN_RUN else None
     if not gap.is_sure or gap.room or not (text and second):
         return None
     if _is_other_number(gap):
-        weight = _NUMBER_WEIGHT * gap.edits
-        return AuditFinding("number", gap.block, gap.bbox, gap.shown, gap.second_shown, gap.edits, weight)
+        return _finding("number", gap, gap.edits, _NUMBER_WEIGHT)
     if gap.edits >= MIN_WORD_EDITS and gap.edits > max(text, second) / 2:
-        return AuditFinding("different", gap.block, gap.bbox, gap.shown, gap.second_shown, gap.edits, float(gap.edits))
+        return _finding("different", gap, gap.edits)
     return None
+
+
+def _finding(kind: FindingKind, gap: TextGap, characters: int, weight: float = 1.0) -> AuditFinding:
+    """weight: of a character."""
+    return AuditFinding(kind, gap.block, gap.bbox, gap.shown, gap.second_shown, characters, weight * characters)
 
 
 def judged_together(gaps: Sequence[TextGap]) -> Iterator[AuditFinding]:

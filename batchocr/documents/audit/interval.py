@@ -50,16 +50,8 @@ def share_interval(pages: Iterable[tuple[int, int]], num_in_all: int) -> Interva
     low = variance / (2 * rate) * _chi_square(2 * rate**2 / variance, -_Z) if rate else 0.0
     variance += largest**2
     high = variance / (2 * (rate + largest)) * _chi_square(2 * (rate + largest) ** 2 / variance, _Z)
-    return _within(Interval(rate, low, high), len(drawn), num_in_all)
-
-
-def _within(interval: Interval, num_pages: int, num_in_all: int) -> Interval:
-    """The interval narrowed by how much of the table was drawn; all of it leaves no doubt."""
-    left = math.sqrt(max(0, num_in_all - num_pages) / max(1, num_in_all - 1))
-    low, high = interval.estimate - interval.low, interval.high - interval.estimate
-    return Interval(
-        interval.estimate, max(0.0, interval.estimate - left * low), min(1.0, interval.estimate + left * high)
-    )
+    left = math.sqrt(max(0, num_in_all - len(drawn)) / max(1, num_in_all - 1))  # all of a table leaves no doubt
+    return Interval(rate, max(0.0, rate - left * (rate - low)), min(1.0, rate + left * (high - rate)))
 
 
 def _chi_square(degrees: float, z: float) -> float:

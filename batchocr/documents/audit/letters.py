@@ -86,13 +86,8 @@ def cells_of(html: str) -> list[str]:
 def is_of_known_script(text: str) -> bool:
     """Whether the second reader knows nearly all of its letters."""
     letters = [character for character in text if character.isalpha()]
-    unknown = sum(not _is_known(letter) for letter in letters)
+    unknown = sum(not unicodedata.name(letter, "").startswith(_KNOWN_SCRIPTS) for letter in letters)
     return unknown <= _MAX_UNKNOWN * len(letters)
-
-
-@lru_cache(maxsize=1 << 15)
-def _is_known(letter: str) -> bool:
-    return unicodedata.name(letter, "").startswith(_KNOWN_SCRIPTS)
 
 
 def numbers_of(shown: str) -> list[str]:

@@ -7,7 +7,8 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from batchocr.documents.assembly.document import AssembledDocument
-from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.figures import Figures, File
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import placed_pages
 from batchocr.pages.searchable.placed_text import BlockWords, Box, PageText, PlacedLine
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.documents.assembly.tables import table_cells
 from batchocr.documents.export.cutting import CutText, cut_table, cut_text
-from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.figures import Figures, File
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import shares_of
 from batchocr.pages.protocol.markdown import HEADINGS, OWN_FENCES, block_markdown
 from batchocr.pages.protocol.sanitize import inert_table

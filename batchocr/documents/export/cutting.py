@@ -78,13 +78,10 @@ def _split(text: str, pattern: re.Pattern[str]) -> list[str]:
             ends += [
                 match.end()
                 for match in pattern.finditer(text, start, end)
-                if pattern is not _SENTENCE_END or not _is_abbreviated(text, match.end())
+                if pattern is not _SENTENCE_END
+                or not _ABBREVIATED.search(text, max(0, match.end() - _LONGEST_ABBREVIATION), match.end())
             ]
     return [text[a:b] for a, b in zip(ends, [*ends[1:], len(text)], strict=True) if a < b]
-
-
-def _is_abbreviated(text: str, end: int) -> bool:
-    return _ABBREVIATED.search(text, max(0, end - _LONGEST_ABBREVIATION), end) is not None
 
 
 def _hacked(text: str, room: int) -> list[str]:

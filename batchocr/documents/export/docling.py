@@ -16,8 +16,8 @@ from pydantic import AnyUrl
 from batchocr.data import Block, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.documents.assembly.tables import TableCells, cell_text, clean_table
-from batchocr.documents.export.figures import cut, pieces_of, pixel_box
-from batchocr.documents.export.formats import Figures, File, FormatOptions, Picture
+from batchocr.documents.export.figures import Figures, File, Picture, cut, pieces_of, pixel_box
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import Share, list_items, shares_of, with_dollars
 from batchocr.errors import UsageError
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES, html_of_table
@@ -62,19 +62,13 @@ _MAX_LEVEL: Final = 100
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.docling.json` with its figures in it: Docling looks for files from where it is run."""
+    """As in `Format`: `NAME.docling.json` with its figures in it: Docling looks for files from where it is run.
+
+    Pages are in points where the resolution is known, else in px; boxes from the top left; page headers and footers as
+    furniture.
+    """
     places = (piece.places[0] for piece in pieces_of(document) if piece.type in FIGURES)
-    pictures = dict(cut(places, figures, "png"))
-    made = docling_document(document, name.rpartition("/")[2], pictures)
-    yield File(f"{name}.docling.json", made.model_dump_json(by_alias=True, exclude_none=True).encode())
-
-
-def docling_document(
-    document: AssembledDocument, name: str, pictures: Mapping[Place, Picture | Failure]
-) -> DoclingDocument:
-    """The document as Docling has it: pages in points where the resolution is known, else in px; boxes from the top
-    left; page headers and footers as furniture."""
-    writer = _Writer(document, name, pictures)
+    writer = _Writer(document, name.rpartition("/")[2], dict(cut(places, figures, "png")))
     for part in document.parts:
         if isinstance(part, Gap):
             writer.add_gap(part)
@@ -82,7 +76,7 @@ def docling_document(
             writer.add_furniture(part.page_index)
         else:
             writer.add(part)
-    return writer.made
+    yield File(f"{name}.docling.json", writer.made.model_dump_json(by_alias=True, exclude_none=True).encode())
 
 
 class _Writer:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, astuple, dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, Literal
 
 from PIL import Image
@@ -15,10 +16,11 @@ from PIL import Image
 from batchocr.data import Additions, ErrorKind, Failure, OutlineEntry, PageResult, SearchableMade
 from batchocr.documents.assembly.assemble import assemble, version_read
 from batchocr.documents.assembly.document import AssembledDocument
-from batchocr.documents.export.figures import CutFigures
+from batchocr.documents.export.figures import Figures
 from batchocr.documents.export.folder import ExportFolder, FileRefusedError
 from batchocr.documents.export.formats import FormatOptions, format_named
 from batchocr.documents.export.names import Names
+from batchocr.documents.export.placing.document import DocumentText
 from batchocr.errors import ExitCode
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.tables.opened import StoredRows
@@ -53,7 +55,7 @@ class Exported:
     unclear_blocks: int = 0
     signed: int = 0
 
-    def add(self, results: Collection[_Result], figures: CutFigures) -> None:
+    def add(self, results: Collection[_Result], figures: Figures) -> None:
         """Count a document. results: of its formats; the worst counts."""
         self.refused += "refused" in results
         self.written += "refused" not in results and "written" in results
@@ -111,18 +113,19 @@ class Export:
         file = self.sources.find(source, version_read(rows))
         outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
         document = assemble(source, rows, outline, unfinished=self.table.is_partial)
-        write = partial(self._write_searchable, file)
-        figures = CutFigures(document, partial(self._page_image, file), self.folder.picture, write)
-        with figures.text:
-            results = self._write(source, name, document, figures, stale, file)
-        done.add(results, figures)
+        of_page = {row.page_index: row for row in rows}
+        page_image = lru_cache(maxsize=1)(lambda page_index: self._page_image(file, of_page[page_index]))
+        with tempfile.TemporaryFile() as words:
+            text = DocumentText(document, page_image, partial(self._write_searchable, file), words)
+            figures = Figures(document, page_image, self.folder.picture, text)
+            done.add(self._write(source, name, document, figures, stale, file), figures)
 
     def _write(
         self,
         source: str,
         name: str,
         document: AssembledDocument,
-        figures: CutFigures,
+        figures: Figures,
         versions: dict[str, str],
         file: SourceFile | Failure,
     ) -> set[_Result]:

@@ -7,18 +7,17 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from PIL import Image
 
-from batchocr.data import ErrorKind, Failure, PageResult
+from batchocr.data import ErrorKind, Failure
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
-from batchocr.documents.export.formats import Encoding, Figures, File, Picture
-from batchocr.documents.export.placing.document import DocumentText, SearchableWriter
+from batchocr.documents.export.placing.document import DocumentText
 from batchocr.pages.protocol.markdown import FIGURES
 
-PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0-9.e-]{1,30})"[^<>]*>')
+_PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0-9.e-]{1,30})"[^<>]*>')
 """How a table refers to a picture within it, with the name of that: see `pages/protocol/mineru`."""
 
 _MAX_PICTURES_IN_TABLE: Final = 200
@@ -30,32 +29,53 @@ _NEAR: Final = 0.01
 _NO_AREA: Final = Failure("damaged", "its box has no area")
 
 
-class CutFigures:
-    """Figures of a document whose pages are drawn by `page_image`. Of a page, no more than the last one is held.
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to be written.
 
-    Where there is no page to cut from, a picture is the one that an earlier export has cut. missing: why places could
-    not be cut, and were not before.
+    path: below the folder of the export, separated by `/`. shows: as in Picture, if it is one.
     """
+
+    path: str
+    data: bytes | memoryview
+    shows: str = ""
+
+
+Encoding = Literal["png", "jpeg"]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as the content of a file. shows: the same for the same box of the same page of the same version of a
+    document, in the same encoding."""
+
+    data: bytes
+    shows: str
+
+
+class Figures:
+    """The pictures of one document. text: its words and where they stand. missing: why places could not be cut out, and
+    were not before."""
 
     def __init__(
         self,
         document: AssembledDocument,
-        page_image: Callable[[PageResult], Image.Image | Failure],
-        earlier: Callable[[str], bytes | None] = lambda _shows: None,
-        write_searchable: SearchableWriter = lambda *_: _NO_AREA,
+        page_image: Callable[[int], Image.Image | Failure],
+        earlier: Callable[[str], bytes | None],
+        text: DocumentText,
     ) -> None:
-        """earlier: gives the content of the file that shows what is asked for, if there is one."""
-        self.text = DocumentText(document, self._page, write_searchable)
+        """page_image: draws a page. earlier: gives the picture that an earlier export has cut, by what it shows."""
+        self.text = text
         self._rows = {row.page_index: row for row in document.rows}
         self._page_image = page_image
         self._earlier = earlier
-        self._last: tuple[int, Image.Image | Failure] | None = None
         self.missing: dict[Place, ErrorKind] = {}
 
     def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
-        """As in `Figures`."""
+        """The place cut out of its page, RGB, in px of the row's size, or what an earlier export has cut; or why it
+        cannot be had, for a mark in its place. Cheapest in the order of pages."""
         shows = self._shows(place, encoding)
-        page = self._page(place.page_index)
+        page = self._page_image(place.page_index)
         if not isinstance(page, Failure):
             left, top, right, bottom = pixel_box(place.bbox, page.width, page.height)
             if left >= right or top >= bottom:
@@ -68,12 +88,6 @@ class CutFigures:
             self.missing[place] = page.kind
             return page
         return Picture(data, shows)
-
-    def _page(self, page_index: int) -> Image.Image | Failure:
-        if self._last is None or self._last[0] != page_index:
-            self._last = None  # never two pages at once
-            self._last = (page_index, self._page_image(self._rows[page_index]))
-        return self._last[1]
 
     def _shows(self, place: Place, encoding: Encoding) -> str:
         row = self._rows[place.page_index]
@@ -108,11 +122,24 @@ def pictures_in_table(document: AssembledDocument, table: Piece) -> Mapping[str,
     found: dict[str, Place] = {}
     for place in table.places:
         content = rows[place.page_index].blocks[place.block].content or ""
-        for name in dict.fromkeys(PICTURE_IN_TABLE.findall(content)):
+        for name in dict.fromkeys(_PICTURE_IN_TABLE.findall(content)):
             box = _bbox_in(name)
             if len(found) < _MAX_PICTURES_IN_TABLE and box and _is_within(box, place.bbox):
                 found.setdefault(name, replace(place, bbox=box))
     return found
+
+
+def with_pictures(html: str, document: AssembledDocument, table: Piece, tag: Callable[[Place], str | None]) -> str:
+    """The table with what `tag` makes of each of its pictures; one without a tag, or of no place in it, stays as it
+    is."""
+    if "#bbox=" not in html:
+        return html
+    places = pictures_in_table(document, table)
+
+    def tagged(found: re.Match[str]) -> str:
+        return (tag(places[found[1]]) if found[1] in places else None) or found[0]
+
+    return _PICTURE_IN_TABLE.sub(tagged, html)
 
 
 def _bbox_in(name: str) -> tuple[float, float, float, float] | None:

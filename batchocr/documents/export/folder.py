@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import secrets
 import sqlite3
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from batchocr.documents.export.formats import File
+from batchocr.documents.export.figures import File
 from batchocr.errors import OutputError
 from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.storage.sqlite_file import SqliteFile
@@ -22,16 +23,14 @@ from batchocr.tables.files import final_name
 
 _TABLES: Final = (
     "create table if not exists documents "
-    "(source text, format text, version text, run integer, primary key (source, format)) without rowid",
+    "(source text, format text, version text, run text, primary key (source, format)) without rowid",
     "create table if not exists files "
-    "(path text primary key, source text, format text, size integer, mtime_ns integer, sha256 blob) without rowid",
+    "(path text, sha256 blob, source text, format text, shows text, primary key (path, sha256)) without rowid",
     "create index if not exists files_by_document on files (source, format)",
-    "create table if not exists coming (path text primary key, source text, format text, sha256 blob) without rowid",
-    "create index if not exists coming_by_document on coming (source, format)",
-    "create table if not exists pictures (path text primary key, shows text) without rowid",
-    "create index if not exists pictures_by_shows on pictures (shows)",
-    "create table if not exists runs (run integer primary key, finished integer)",
+    "create index if not exists files_by_shows on files (shows)",
 )
+"""A file is ours if it has one of the contents recorded for its path: the one that was written last and, while another
+is about to take its place, that one too. `run` is of the export that has last seen the document."""
 
 _SETTINGS: Final = ("locking_mode = exclusive", "journal_mode = wal", "synchronous = normal")
 """Only one process may write; recording a file is fast, and survives a kill."""
@@ -55,6 +54,7 @@ class ExportFolder:
             self._real_path = path.resolve()
         if os.path.lexists(path / EXPORT_RECORD) and not stat.S_ISREG(os.lstat(path / EXPORT_RECORD).st_mode):
             raise OutputError(f"{path / EXPORT_RECORD} is not an ordinary file: move it away, or choose another --to")
+        was_killed = os.path.lexists(path / f"{EXPORT_RECORD}-wal")  # SQLite removes it with the last connection
         with self._recording():
             self._record = SqliteFile(path / EXPORT_RECORD, wait_s=0)
             self._record.require_only(*_TABLES)
@@ -63,10 +63,8 @@ class ExportFolder:
             self._record.execute("begin immediate")
             for statement in _TABLES:
                 self._record.execute(statement)
-            was_killed = self._record.execute("select count(*) from runs where not finished").fetchone() != (0,)
-            [(self._run,)] = self._record.execute("insert into runs (finished) values (0) returning run").fetchall()
-            self._record.execute("delete from runs where run < ?", (self._run,))
             self._commit()
+        self._run = secrets.token_hex(8)
         self._leftovers = dict(_leftovers_in(path)) if was_killed else {}
 
     def __enter__(self) -> ExportFolder:
@@ -74,7 +72,6 @@ class ExportFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._recording():
-            self._record.execute("update runs set finished = 1")
             if self._record.in_transaction:  # Ctrl-C may come between the end of one and the beginning of the next
                 self._record.execute("commit")
             self._record.close()
@@ -122,12 +119,10 @@ class ExportFolder:
 
     def picture(self, shows: str) -> bytes | None:
         """The content of a picture that an export has written, if its file is still there as it was written."""
-        found = self._execute("select path, sha256 from pictures join files using (path) where shows = ?", shows)
+        found = self._execute("select path, sha256 from files where shows = ?", shows)
         for path, digest in [(self._in_folder(path), digest) for path, digest in found]:
-            with suppress(OSError):
-                data: bytes = (self._path / path).read_bytes() if self._is_unchanged(path) else b""
-                if _digest(data) == digest:
-                    return data
+            if self._digest_at(path) == digest:
+                return (self._path / path).read_bytes()
         return None
 
     def num_vanished(self, formats: Sequence[str]) -> int:
@@ -146,40 +141,30 @@ class ExportFolder:
         Raises OutputError, FileRefusedError.
         """
         path = self._path / file.path
-        digest = _digest(file.data)
+        digest = hashlib.sha256(file.data).digest()
         if (leftover := self._leftovers.pop(file.path, None)) is not None:
             with suppress(OSError):
                 leftover.unlink()
         with _refusing(path):
             self._make_folder(path.parent)
             self._require_free(file.path, source, format)
-            is_new = not self._has_already(path, file)
+            is_new = self._digest_at(file.path) != digest
+            if is_new and os.path.lexists(path) and not self._is_ours(file.path):
+                raise FileRefusedError(
+                    f"{path} was not written by an export to this folder, or was changed since: move it away, or "
+                    "choose another --to"
+                )
+            # The document that had this file is no longer up to date, if it was another.
+            owner = "select source, format from files where path = ?"
+            self._execute(f"update documents set version = '' where (source, format) in ({owner})", file.path)
+            known = (file.path, digest, source, format, file.shows)
+            self._execute("insert or replace into files values (?, ?, ?, ?, ?)", *known)
             if is_new:
-                self._require_ours(path, file)
-            self._take_over(file.path)
-            if is_new:
-                self._announce(file, source, format, digest)
+                self._commit()  # so that the file counts as ours even if we are killed right after it is in its place
                 with atomic_file(path) as new:
                     new.write(file.data)
-            status = os.stat(path)
-        known = (file.path, source, format, status.st_size, status.st_mtime_ns, digest)
-        self._execute("insert or replace into files values (?, ?, ?, ?, ?, ?)", *known)
-        if file.shows:
-            self._execute("insert or replace into pictures values (?, ?)", file.path, file.shows)
-        self._execute("delete from coming where path = ?", file.path)
+        self._execute("delete from files where path = ? and sha256 <> ?", file.path, digest)
         return is_new
-
-    def _take_over(self, path: str) -> None:
-        """Record that the document that had this file, if any, is no longer up to date: the file is another document's
-        now."""
-        of_file = "select source, format from files where path = ?"
-        self._execute(f"update documents set version = '' where (source, format) in ({of_file})", path)
-
-    def _announce(self, file: File, source: str, format: str, digest: bytes) -> None:
-        """Record what is about to be written, so that the file counts as ours even if we are killed right after. What
-        is there now stays recorded until then."""
-        self._execute("insert or replace into coming values (?, ?, ?, ?)", file.path, source, format, digest)
-        self._commit()
 
     def _make_folder(self, folder: Path) -> None:
         if self._leads_out(folder):
@@ -192,23 +177,6 @@ class ExportFolder:
     def _leads_out(self, folder: Path) -> bool:
         return not Path(os.path.realpath(folder)).is_relative_to(self._real_path)
 
-    def _has_already(self, path: Path, file: File) -> bool:
-        """Whether there is an ordinary file with just this content: as one that was killed may have left it."""
-        with suppress(FileNotFoundError):
-            status = os.lstat(path)
-            if stat.S_ISREG(status.st_mode) and status.st_size == len(file.data):
-                with open(path, "rb") as there:
-                    return hashlib.file_digest(there, "sha256").digest() == _digest(file.data)
-        return False
-
-    def _require_ours(self, path: Path, file: File) -> None:
-        """Raise FileRefusedError if there is something that this folder's exports did not write, or not like that."""
-        if os.path.lexists(path) and not self._is_unchanged(file.path):
-            raise FileRefusedError(
-                f"{path} was not written by an export to this folder, or was changed since: move it away, or choose "
-                "another --to"
-            )
-
     def _require_free(self, path: str, source: str, format: str) -> None:
         """Raise FileRefusedError if the file is already that of another document of this run."""
         owners = "select source, format from files join documents using (source, format) where path = ? and run = ?"
@@ -218,33 +186,30 @@ class ExportFolder:
                     f"{self._path / path} is already a file of {owner[0]}: choose another --to for one of them"
                 )
 
-    def _is_unchanged(self, path: str) -> bool:
-        """Whether there is an ordinary file as an export has left it."""
-        found = self._execute("select size, mtime_ns, sha256 from files where path = ?", path)
-        coming = self._execute("select sha256 from coming where path = ?", path)
-        digests = [known[-1] for known in (*found, *coming)]
+    def _is_ours(self, path: str) -> bool:
+        """Whether there is a file as an export has left it."""
+        return bool(self._execute("select 1 from files where path = ? and sha256 = ?", path, self._digest_at(path)))
+
+    def _digest_at(self, path: str) -> bytes | None:
+        """Of an ordinary file in this folder; None if there is none."""
+        place = self._path / path
         with suppress(OSError):
-            status = os.lstat(self._path / path)
-            if not digests or not stat.S_ISREG(status.st_mode) or self._leads_out((self._path / path).parent):
-                return False
-            if any(known[:2] == (status.st_size, status.st_mtime_ns) for known in found):
-                return True
-            return _digest((self._path / path).read_bytes()) in digests
-        return False
+            if stat.S_ISREG(os.lstat(place).st_mode) and not self._leads_out(place.parent):
+                with open(place, "rb") as file:
+                    return hashlib.file_digest(file, "sha256").digest()
+        return None
 
     def _remove(self, path: str) -> None:
         """Remove a file of ours that its document has no more, and the folder that it leaves empty."""
-        if self._is_unchanged(path):
+        if self._is_ours(path):
             with suppress(OSError):
                 (self._path / path).unlink()
                 (self._path / path).parent.rmdir()
-        for table in ("files", "pictures", "coming"):
-            self._execute(f"delete from {table} where path = ?", path)
+        self._execute("delete from files where path = ?", path)
 
     def _files_of(self, source: str, format: str) -> list[str]:
-        of_document = "where source = ?1 and format = ?2"
-        both = f"select path from files {of_document} union select path from coming {of_document}"
-        return [self._in_folder(path) for (path,) in self._execute(both, source, format)]
+        found = self._execute("select distinct path from files where source = ? and format = ?", source, format)
+        return [self._in_folder(path) for (path,) in found]
 
     def _in_folder(self, path: object) -> str:
         """A path in the record. Raises OutputError if it is none, or leads out of the folder."""
@@ -279,10 +244,6 @@ class ExportFolder:
     def _damaged(self) -> OutputError:
         record = self._path / EXPORT_RECORD
         return OutputError(f"{record} is damaged or not ours: move it away, or choose another --to")
-
-
-def _digest(data: bytes | memoryview) -> bytes:
-    return hashlib.sha256(data).digest()
 
 
 @contextmanager

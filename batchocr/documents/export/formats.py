@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
-
-from batchocr.data import Failure
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 if TYPE_CHECKING:
-    from batchocr.documents.assembly.document import AssembledDocument, Place
-    from batchocr.documents.export.placing.document import DocumentText
+    from batchocr.documents.assembly.document import AssembledDocument
+    from batchocr.documents.export.figures import Figures, File
 
 _MODULES: Final = {
     "md": "batchocr.documents.export.markdown",
@@ -36,44 +34,6 @@ class FormatOptions:
     max_chars: int = 2000
     language: str = ""
     force_text: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file to be written.
-
-    path: below the folder of the export, separated by `/`. shows: as in Picture, if it is one.
-    """
-
-    path: str
-    data: bytes | memoryview
-    shows: str = ""
-
-
-Encoding = Literal["png", "jpeg"]
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture as the content of a file. shows: the same for the same box of the same page of the same version of a
-    document, in the same encoding."""
-
-    data: bytes
-    shows: str
-
-
-class Figures(Protocol):
-    """The pictures of one document."""
-
-    def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
-        """The place cut out of its page, RGB, in px of the row's size; or why it cannot be had, for a mark in its
-        place. Cheapest in the order of pages."""
-        ...
-
-    @property
-    def text(self) -> DocumentText:
-        """The words of the document and where they stand."""
-        ...
 
 
 class Format(Protocol):

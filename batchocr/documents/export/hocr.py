@@ -7,7 +7,8 @@ from html import escape
 from typing import Final
 
 from batchocr.documents.assembly.document import AssembledDocument
-from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.figures import Figures, File
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import placed_pages
 from batchocr.pages.protocol.markdown import HEADINGS
 from batchocr.pages.searchable.font import ASCENT, DESCENT

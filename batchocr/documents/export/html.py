@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files as package_files
 from typing import Final
@@ -21,11 +20,12 @@ from markupsafe import Markup
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import picture_files, picture_places, pictures_in_table
-from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.figures import Figures, File, picture_files, picture_places, pictures_in_table
+from batchocr.documents.export.formats import FormatOptions
+from batchocr.documents.export.markdown import Pictures
 from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.documents.markup.html import block_html, inline_html
-from batchocr.documents.markup.mathml import MATHML_STYLE, shown_characters
+from batchocr.documents.markup.mathml import shown_characters
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS
 
 REVISION: Final = 1
@@ -34,17 +34,6 @@ _LOWEST_HEADING: Final = 6
 _FOOTNOTES: Final = frozenset({"page_footnote", "footnote", "image_footnote", "table_footnote"})
 _PICTURE: Final = re.compile('<span class="picture" data-bbox="([^"]*)"></span>')
 _MAX_TITLE: Final = 200
-
-Pictures = Mapping[Place, str | Failure]
-
-
-@dataclass(frozen=True, slots=True)
-class ContentsLine:
-    """A line of the table of contents. title: as HTML. id: of the piece on the page."""
-
-    level: int
-    title: Markup
-    id: str
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
@@ -60,7 +49,7 @@ def document_html(document: AssembledDocument, pictures: Pictures) -> str:
     page = _Page(document, pictures)
     parts = [page.part(part) for part in document.parts]
     source = shown_characters(document.source)
-    style = package_files("batchocr.documents.export").joinpath("page.css").read_text() + MATHML_STYLE
+    style = package_files("batchocr.documents.export").joinpath("page.css").read_text()
     return _template().render(
         title=shown_characters(headings[0].content or "")[:_MAX_TITLE] if headings else source,
         source=source,
@@ -135,9 +124,10 @@ class _Page:
         )
 
 
-def _heading(piece: Piece) -> ContentsLine:
-    title = inline_html(" ".join((piece.content or "").split()))
-    return ContentsLine(min(piece.level or 1, _LOWEST_HEADING), Markup(title), _id(piece))
+def _heading(piece: Piece) -> dict[str, object]:
+    """A line of the table of contents. id: of the piece on the page."""
+    title = Markup(inline_html(" ".join((piece.content or "").split())))
+    return {"level": min(piece.level or 1, _LOWEST_HEADING), "title": title, "id": _id(piece)}
 
 
 def _id(piece: Piece) -> str:

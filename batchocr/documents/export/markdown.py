@@ -5,16 +5,16 @@ As in the column `markdown`, nothing in it is active in a browser, whatever the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from html import escape
 from typing import Final
 from urllib.parse import quote
 
 from batchocr.data import Failure
-from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import PICTURE_IN_TABLE, picture_files, picture_places, pictures_in_table
-from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.assembly.document import AssembledDocument, Piece, Place, joined_markdown
+from batchocr.documents.export.figures import Figures, File, picture_files, picture_places, with_pictures
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.pages.protocol.markdown import FIGURES, block_markdown, figure_markdown
 
@@ -35,25 +35,15 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
 
 def document_markdown(document: AssembledDocument, pictures: Pictures, options: FormatOptions) -> str:
     """The text of a document; ends with one newline, or is empty."""
-    texts: list[str] = []
-    for part in document.parts:
-        if isinstance(part, Gap):
-            texts.append(part.markdown)
-        elif isinstance(part, PageEnd):
-            texts += [f"*End of page {part.page_index + 1}*"] if options.page_breaks else []
-        else:
-            texts += [_piece_markdown(document, piece, pictures) for piece in part.with_captions]
-    texts = [text for text in texts if text]
-    return "\n\n".join(texts) + "\n" if texts else ""
+    of_piece = partial(_piece_markdown, document, pictures)
+    return joined_markdown(document.parts, of_piece, page_breaks=options.page_breaks)
 
 
-def _piece_markdown(document: AssembledDocument, piece: Piece, pictures: Pictures) -> str:
+def _piece_markdown(document: AssembledDocument, pictures: Pictures, piece: Piece) -> str:
     if piece.type in FIGURES:
         return _figure(piece, pictures[piece.places[0]])
     text = block_markdown(piece.type, piece.content or "", level=piece.level)
-    if piece.type == "table" and "#bbox=" in text:
-        return _with_pictures(text, pictures_in_table(document, piece), pictures)
-    return text
+    return with_pictures(text, document, piece, partial(_tag, pictures)) if piece.type == "table" else text
 
 
 def _figure(piece: Piece, picture: str | Failure) -> str:
@@ -63,14 +53,6 @@ def _figure(piece: Piece, picture: str | Failure) -> str:
     return figure_markdown(piece.type, quote(picture, safe="/"), piece.content, piece.description)
 
 
-def _with_pictures(table: str, places: Mapping[str, Place], pictures: Pictures) -> str:
-    """The table, whose pictures are the files; what refers to a place that is none of the table's stays as it is."""
-
-    def tag(found: re.Match[str]) -> str:
-        place = places.get(found[1])
-        if place is None:
-            return found[0]
-        picture = pictures[place]
-        return _NO_PICTURE if isinstance(picture, Failure) else f'<img src="{escape(quote(picture, safe="/"))}">'
-
-    return PICTURE_IN_TABLE.sub(tag, table)
+def _tag(pictures: Pictures, place: Place) -> str:
+    picture = pictures[place]
+    return _NO_PICTURE if isinstance(picture, Failure) else f'<img src="{escape(quote(picture, safe="/"))}">'

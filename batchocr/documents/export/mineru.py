@@ -9,19 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from batchocr.data import Block, Failure
+from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, PageEnd, Piece, Place
-from batchocr.documents.export.figures import (
-    PICTURE_IN_TABLE,
-    cut,
-    picture_places,
-    pictures_in_table,
-    pieces_of,
-)
-from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.figures import Figures, File, cut, picture_places, pieces_of, with_pictures
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.markdown import Pictures, document_markdown
 from batchocr.documents.export.words import with_dollars
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, INLINE_FORMULA, LEFT_OUT
@@ -109,18 +103,17 @@ def _model_output(document: AssembledDocument) -> list[list[Item]]:
     pages: list[list[Item]] = [[] for _ in range(_num_pages(document))]
     for row in document.rows:
         if row.page_index is not None:
-            pages[row.page_index] = [_model_block(block) for block in row.blocks]
+            pages[row.page_index] = [
+                {
+                    "type": block.type,
+                    "bbox": list(block.bbox),
+                    "angle": block.angle,
+                    "score": block.confidence,
+                    "content": block.content,
+                }
+                for block in row.blocks
+            ]
     return pages
-
-
-def _model_block(block: Block) -> Item:
-    return {
-        "type": block.type,
-        "bbox": list(block.bbox),
-        "angle": block.angle,
-        "score": block.confidence,
-        "content": block.content,
-    }
 
 
 class _Item:
@@ -150,7 +143,7 @@ class _Item:
             "algorithm": self._code,
             "list": self._list,
             "ref_text": self._list,
-            "index": self._index,
+            "index": self._list,
         }
         return by_kind.get(kind, self._text)()
 
@@ -177,7 +170,7 @@ class _Item:
         return first, {"type": kind, "content": content}
 
     def _table(self) -> tuple[Item, Item]:
-        html = self._with_pictures(self._content)
+        html = with_pictures(self._content, self._document, self._piece, self._tag)
         nest_level = 2 if len(_TABLE_TAG.findall(html)) > 1 else 1
         is_complex = nest_level > 1 or _SPANNING.search(html)
         content = {
@@ -208,25 +201,18 @@ class _Item:
 
     def _list(self) -> tuple[Item, Item]:
         lines = [line.strip() for line in self._content.split("\n") if line.strip()]
-        is_references = self._piece.type == "ref_text"
-        first = {
-            "type": "list",
-            "sub_type": "ref_text" if is_references else "text",
-            "list_items": [with_dollars(line) for line in lines],
-        }
+        kind = self._piece.type
+        first: Item = {"type": "index" if kind == "index" else "list"}
+        if kind != "index":
+            first["sub_type"] = "ref_text" if kind == "ref_text" else "text"
+        first["list_items"] = [with_dollars(line) for line in lines]
         content: Item = {
-            "list_type": "reference_list" if is_references else "text_list",
+            "list_type": "reference_list" if kind == "ref_text" else "text_list",
             "list_items": [{"item_type": "text", "item_content": _spans(line)} for line in lines],
         }
-        if not is_references:
+        if kind == "list":
             content["attribute"] = "ordered" if all(map(_ORDERED.match, lines)) else "unordered"
-        return first, {"type": "list", "content": content}
-
-    def _index(self) -> tuple[Item, Item]:
-        lines = [line.strip() for line in self._content.split("\n") if line.strip()]
-        items = [{"item_type": "text", "item_content": _spans(line)} for line in lines]
-        first = {"type": "index", "list_items": [with_dollars(line) for line in lines]}
-        return first, {"type": "index", "content": {"list_type": "text_list", "list_items": items}}
+        return first, {"type": first["type"], "content": content}
 
     def _notes(self, kind: str) -> Item:
         """The captions and footnotes of the first list."""
@@ -249,17 +235,9 @@ class _Item:
         picture = self._pictures.get(self._piece.places[0])
         return picture if isinstance(picture, str) else ""
 
-    def _with_pictures(self, html: str) -> str:
-        """The table, whose pictures are files."""
-        if "#bbox=" not in html:
-            return html
-        places: Mapping[str, Place] = pictures_in_table(self._document, self._piece)
-
-        def tag(found: re.Match[str]) -> str:
-            picture = self._pictures.get(places[found[1]]) if found[1] in places else None
-            return f'<img src="{picture}"/>' if isinstance(picture, str) else found[0]
-
-        return PICTURE_IN_TABLE.sub(tag, html)
+    def _tag(self, place: Place) -> str | None:
+        picture = self._pictures.get(place)
+        return f'<img src="{picture}"/>' if isinstance(picture, str) else None
 
 
 def _of_the_sheet(kind: str, content: str) -> tuple[Item, Item]:

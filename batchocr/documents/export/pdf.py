@@ -7,8 +7,9 @@ from typing import Final
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument
+from batchocr.documents.export.figures import Figures, File
 from batchocr.documents.export.folder import FileRefusedError
-from batchocr.documents.export.formats import Figures, File, FormatOptions
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.pages.input.folders import SEARCHABLE
 
 REVISION: Final = 2

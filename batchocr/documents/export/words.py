@@ -10,8 +10,8 @@ from typing import Final
 
 from batchocr.data import Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
+from batchocr.documents.export.figures import Figures
 from batchocr.documents.export.folder import FileRefusedError
-from batchocr.documents.export.formats import Figures
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 from batchocr.pages.searchable.placed_text import PageText
 

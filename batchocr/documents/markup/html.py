@@ -56,12 +56,12 @@ def inline_html(text: str) -> str:
 def table_html(html: str) -> str:
     """The table with its structure, its text and its formulas. A picture in it is `<span class="picture"
     data-bbox="x0,y0,x1,y1">`, in shares of the page."""
-    parts = _TAG.split(_PICTURE.sub(_picture, shown_characters(table_structure(html))))  # text and tags alternate
+    marked = _PICTURE.sub(
+        lambda picture: f'<span class="picture" data-bbox="{picture[1] or ""}"></span>',
+        shown_characters(table_structure(html)),
+    )
+    parts = _TAG.split(marked)  # text and tags alternate
     return "".join(part if index % 2 else inline_html(unescape(part)) for index, part in enumerate(parts))
-
-
-def _picture(match: re.Match[str]) -> str:
-    return f'<span class="picture" data-bbox="{match[1] or ""}"></span>'
 
 
 def _paragraphs(text: str, *, joined: bool) -> str:

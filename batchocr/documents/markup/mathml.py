@@ -125,8 +125,6 @@ def _plain_columns(match: re.Match[str]) -> str:
 _MAX_CHARACTERS: Final = 10_000
 """Of a formula that is parsed: some take latex2mathml quadratic time. A full page of mathematics has 3,000."""
 
-_SHORT: Final = 100
-
 _MAX_DEPTH: Final = 100
 """Of elements in elements. Deeper, a parser's own limit would depend on who calls it."""
 
@@ -151,33 +149,19 @@ _ATTRIBUTES: Final = frozenset(
         *("scriptlevel", "separator", "stretchy", "symmetric", "voffset", "width"),
     }
 )
-"""Attributes of MathML Core that change nothing but the formula, and `columnalign` and `notation`, which the style
-sheet heeds."""
+"""Attributes of MathML Core that change nothing but the formula, and `columnalign` and `notation`, which page.css
+heeds."""
 _VALUE: Final = re.compile(
     "true|false|left|center|right|block|inline|prefix|infix|postfix|normal|box|[0-3]"
     r"|(?:(?:up|down)diagonalstrike ?){1,2}|(?:-?\d|\+?\d\d?)?(?:\.\d{1,4})?(?:em|ex|px|pt|mm|cm)"
 )
 """Words and small lengths. With the word of another attribute, one is as if it were not there."""
 
-MATHML_STYLE: Final = """\
-math {
-  font-family: "STIX Two Math", "Cambria Math", "Latin Modern Math", "Libertinus Math", "DejaVu Math TeX Gyre", math;
-  font-size: 1.05em;
-}
-math[display="block"] { margin: 0.6em 0; }
-mtd[columnalign="left"] { text-align: -webkit-left; text-align: left; justify-items: start; }
-mtd[columnalign="right"] { text-align: -webkit-right; text-align: right; justify-items: end; }
-menclose[notation="box"] { border: 1px solid; padding: 0.15em; }
-menclose[notation*="strike"] { text-decoration: line-through; }
-"""
-"""A style sheet for pages with formulas."""
-
 
 def to_mathml(latex: str, *, display: bool) -> str:
     """The formula as a `math` element; one that cannot be parsed as it is, in a `code` element."""
     source = shown_characters(latex).strip()
-    made = (_remembered if len(source) <= _SHORT else _parsed)(source, display)
-    return made or f'<code class="formula">{escape(source, quote=False)}</code>'
+    return _parsed(source, display) or f'<code class="formula">{escape(source, quote=False)}</code>'
 
 
 def _parsed(latex: str, display: bool) -> str | None:
@@ -190,10 +174,6 @@ def _parsed(latex: str, display: bool) -> str | None:
     except Exception:  # noqa: BLE001 (boundary: a formula; latex2mathml raises whatever its code runs into)
         return None
     return shown_characters(made)  # once more: commands name characters too
-
-
-_remembered = lru_cache(maxsize=4096)(_parsed)
-"""Of short formulas, which a document repeats."""
 
 
 def _written(element: Element, depth: int = 0) -> str:

@@ -6,7 +6,6 @@ import base64
 import io
 import math
 from collections.abc import Iterator, Sequence
-from typing import TypedDict
 
 from PIL import Image
 
@@ -30,61 +29,24 @@ _MAX_FINDING_CHARACTERS = 2_000
 _WEBP_QUALITY = 55
 
 
-class BlockData(TypedDict):
-    """html: the content as it should look. text: as the model wrote it; None if the block has no content. cut: how many
-    characters of it are left out."""
-
-    type: str
-    box: list[float]
-    html: str
-    text: str | None
-    cut: int
-    confidence: float | None
-    finish: str | None
-    merge: bool
+Json = dict[str, object]
 
 
-class PageData(TypedDict):
-    """shape: width and height in px. missing: why there is no picture; "" if there is one. more: how many blocks are
-    left out. findings: of an audit, the weightiest first; their text is what the table says, second what the second
-    reader says."""
+def page_data(row: PageResult, missing: str, findings: Sequence[AuditFinding]) -> Json:
+    """What is shown of a row. missing: why it has no picture; "" if there is one. findings: of an audit, the weightiest
+    first.
 
-    shape: list[int] | None
-    message: str
-    missing: str
-    blocks: list[BlockData]
-    more: int
-    findings: list[dict[str, object]]
-
-
-class PageEntry(TypedDict):
-    """A line of the list of pages. document: index in the list of sources. position: in the table. findings: how many
-    an audit has."""
-
-    document: int
-    page: int | None
-    pages: int | None
-    doc: str | None
-    status: str
-    quality: float | None
-    ink_outside: float | None
-    agreement: float | None
-    position: int
-    types: list[str]
-    findings: int
-
-
-def page_data(row: PageResult, missing: str, findings: Sequence[AuditFinding]) -> PageData:
-    """What is shown of a row. missing: why it has no picture. findings: of an audit."""
-    shape = [row.width, row.height] if row.width and row.height else None
+    shape: width and height in px. more: how many blocks are left out. A finding's text is what the table says, second
+    what the second reader says.
+    """
     failure = f"{row.error_kind}: " if row.error_kind else ""
-    return PageData(
-        shape=shape,
-        message=f"{failure}{row.error_message}" if row.error_message else "",
-        missing=missing,
-        blocks=list(_blocks(row.blocks[:MAX_BLOCKS])),
-        more=max(0, len(row.blocks) - MAX_BLOCKS),
-        findings=[
+    return {
+        "shape": [row.width, row.height] if row.width and row.height else None,
+        "message": f"{failure}{row.error_message}" if row.error_message else "",
+        "missing": missing,
+        "blocks": list(_blocks(row.blocks[:MAX_BLOCKS])),
+        "more": max(0, len(row.blocks) - MAX_BLOCKS),
+        "findings": [
             {
                 "kind": found.kind,
                 "block": found.block,
@@ -94,24 +56,25 @@ def page_data(row: PageResult, missing: str, findings: Sequence[AuditFinding]) -
             }
             for found in findings
         ],
-    )
+    }
 
 
-def page_entry(chosen: ChosenRow, document: int, num_findings: int) -> PageEntry:
+def page_entry(chosen: ChosenRow, document: int, num_findings: int) -> Json:
+    """A line of the list of pages. document: index in the list of sources."""
     row = chosen.row
-    return PageEntry(
-        document=document,
-        page=row.page_index,
-        pages=row.page_count,
-        doc=row.doc_id,
-        status=row.status,
-        quality=round(quality(row), 4) if row.status in ("ok", "degraded") else None,
-        ink_outside=_finite(row.ink_outside),
-        agreement=_finite(row.text_layer_agreement),
-        position=chosen.position,
-        types=sorted({_type(block) for block in row.blocks[:MAX_BLOCKS]}),
-        findings=num_findings,
-    )
+    return {
+        "document": document,
+        "page": row.page_index,
+        "pages": row.page_count,
+        "doc": row.doc_id,
+        "status": row.status,
+        "quality": round(quality(row), 4) if row.status in ("ok", "degraded") else None,
+        "ink_outside": _finite(row.ink_outside),
+        "agreement": _finite(row.text_layer_agreement),
+        "position": chosen.position,
+        "types": sorted({_type(block) for block in row.blocks[:MAX_BLOCKS]}),
+        "findings": num_findings,
+    }
 
 
 def picture(image: Image.Image, dpi: float | None) -> str:
@@ -125,22 +88,24 @@ def picture(image: Image.Image, dpi: float | None) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-def _blocks(blocks: tuple[Block, ...]) -> Iterator[BlockData]:
+def _blocks(blocks: Sequence[Block]) -> Iterator[Json]:
+    """Yield each block: html: its content as it should look. text: as the model wrote it; None if it has none. cut: how
+    many characters of it are left out."""
     left = MAX_PAGE_CHARACTERS
     for block in blocks:
         content = block.content
         shown = None if content is None else content[: min(_MAX_BLOCK_CHARACTERS, left)]
         left -= len(shown or "")
-        yield BlockData(
-            type=_type(block),
-            box=[round(max(0.0, min(1.0, edge)), 5) for edge in block.bbox],
-            html=block_html(block.type, shown) if shown else "",
-            text=shown,
-            cut=len(content or "") - len(shown or ""),
-            confidence=_finite(block.confidence),
-            finish=block.finish_reason,
-            merge=block.merge_prev,
-        )
+        yield {
+            "type": _type(block),
+            "box": [round(max(0.0, min(1.0, edge)), 5) for edge in block.bbox],
+            "html": block_html(block.type, shown) if shown else "",
+            "text": shown,
+            "cut": len(content or "") - len(shown or ""),
+            "confidence": _finite(block.confidence),
+            "finish": block.finish_reason,
+            "merge": block.merge_prev,
+        }
 
 
 def _type(block: Block) -> str:

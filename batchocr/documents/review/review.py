@@ -12,9 +12,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from markupsafe import Markup
 from batchocr.data import Failure, PageResult
 from batchocr.documents.findings import AuditFinding
 from batchocr.documents.review.choose import ChosenPage, PageKey, key_of
-from batchocr.documents.review.page import MAX_FINDINGS, PageEntry, page_data, page_entry, picture
+from batchocr.documents.review.page import MAX_FINDINGS, Json, page_data, page_entry, picture
 from batchocr.documents.review.summary import groups
 from batchocr.errors import OutputError
 from batchocr.processes.source_files import SourceFiles
@@ -109,24 +108,24 @@ class _Pages:
         self._findings = findings
         self._choice = choice
         self._source_files = source_files
+        self._find = lru_cache(maxsize=1)(source_files.find)
         self._step = step
         self._sources: list[str] = []
-        self._entries: dict[int, PageEntry] = {}
+        self._entries: dict[int, Json] = {}
 
     def written(self) -> Iterator[dict[str, Any]]:
         """Yield what the template needs of each page. number: its place among those chosen."""
-        numbered = sorted(enumerate(self._choice.rows), key=lambda item: _document(item[1].row))
-        for (source, doc_id), group in groupby(numbered, key=lambda item: _document(item[1].row)):
-            if source not in self._sources[-1:]:
-                self._sources.append(source)
-            pictures = self._pictures(source, doc_id or None)
-            for number, chosen in group:
-                found = self._findings.get(key_of(chosen.row), ())
-                findings = sorted(found, key=lambda finding: -finding.weight)[:MAX_FINDINGS]
-                self._entries[number] = page_entry(chosen, len(self._sources) - 1, len(findings))
-                image, missing = pictures(chosen.row)
-                yield {"number": number, "picture": image, "data": _data(page_data(chosen.row, missing, findings))}
-                self._step()
+        numbered = enumerate(self._choice.rows)
+        for number, chosen in sorted(numbered, key=lambda item: (item[1].row.source, item[1].row.doc_id or "")):
+            row = chosen.row
+            if row.source not in self._sources[-1:]:
+                self._sources.append(row.source)
+            found = self._findings.get(key_of(row), ())
+            findings = sorted(found, key=lambda finding: -finding.weight)[:MAX_FINDINGS]
+            self._entries[number] = page_entry(chosen, len(self._sources) - 1, len(findings))
+            image, missing = self._picture(row)
+            yield {"number": number, "picture": image, "data": _data(page_data(row, missing, findings))}
+            self._step()
 
     def index(self, metadata: RunMetadata) -> dict[str, Any]:
         """What the script needs to list all pages, once they are written."""
@@ -137,26 +136,16 @@ class _Pages:
             "pages": [self._entries[number] for number in range(len(self._entries))],
         }
 
-    def _pictures(self, source: str, doc_id: str | None) -> Callable[[PageResult], tuple[str, str]]:
-        """A function from a row of this document to its picture, and why there is none. The file is looked for once, if
-        it is needed at all."""
-        find = cache(lambda: self._source_files.find(source, doc_id))
-
-        def picture_of(row: PageResult) -> tuple[str, str]:
-            if row.page_index is None or not (row.width and row.height):
-                return "", ""
-            found = find()
-            image = found if isinstance(found, Failure) else self._source_files.page_image(found, row)
-            if isinstance(image, Failure):
-                self.missing += 1
-                return "", f"No picture: {image.message}"
-            return picture(image, row.dpi), ""
-
-        return picture_of
-
-
-def _document(row: PageResult) -> tuple[str, str]:
-    return row.source, row.doc_id or ""
+    def _picture(self, row: PageResult) -> tuple[str, str]:
+        """The picture of the row's page, and why there is none."""
+        if row.page_index is None or not (row.width and row.height):
+            return "", ""
+        found = self._find(row.source, row.doc_id)
+        image = found if isinstance(found, Failure) else self._source_files.page_image(found, row)
+        if isinstance(image, Failure):
+            self.missing += 1
+            return "", f"No picture: {image.message}"
+        return picture(image, row.dpi), ""
 
 
 def _our_own(name: str) -> str:

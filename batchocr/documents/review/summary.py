@@ -12,7 +12,6 @@ from batchocr.tables.files import CLUSTER_REPORT_NAME, report_path
 from batchocr.tables.opened import StoredRows
 from batchocr.tables.schema import RunMetadata
 
-_MAX_REPORT_BYTES = 4 << 20
 _MAX_REPORTS = 8
 _TIMES = {"wall_seconds": "Time in all", "start_up_seconds": "Until the model was ready", "work_seconds": "Reading"}
 _MEASURES = {"ink_outside": "Ink outside of blocks", "text_layer_agreement": "Agreement with the text layer"}
@@ -55,17 +54,15 @@ def groups(table: StoredRows) -> list[FactGroup]:
 def _read_report(path: Path) -> Mapping[str, Any]:
     """A report; empty if there is none that can be read."""
     try:
-        if path.stat().st_size > _MAX_REPORT_BYTES:
-            return {}
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _run(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield from ((label, _shown(report[name])) for name, label in _RATES.items() if _is_number(report.get(name)))
-    yield from ((label, f"{_shown(report[name])} s") for name, label in _TIMES.items() if _is_number(report.get(name)))
+    yield from ((label, _shown(report[name])) for name, label in _RATES.items() if report.get(name) is not None)
+    yield from ((label, f"{_shown(report[name])} s") for name, label in _TIMES.items() if report.get(name) is not None)
     if report.get("bottleneck"):
         yield "Bottleneck", str(report["bottleneck"])
     if report.get("error"):
@@ -86,7 +83,7 @@ def _distribution(measure: object) -> Iterator[tuple[str, str]]:
     """What a report says of a share that each page has."""
     if isinstance(measure, Mapping) and measure.get("pages"):
         for name, label in _PLACES.items():
-            if _is_number(value := measure.get(name)):
+            if isinstance(value := measure.get(name), int | float):
                 yield label, f"{value:.1%}"
 
 
@@ -98,10 +95,6 @@ def _plain(values: object) -> Iterator[tuple[str, str]]:
             for name, value in values.items()
             if isinstance(value, str | int | float)
         )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _shown(value: object) -> str:

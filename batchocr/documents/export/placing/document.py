@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from functools import cached_property
 from typing import IO
 
 from PIL import Image
@@ -24,40 +24,33 @@ if it has none."""
 
 
 class DocumentText:
-    """The words of a document's pages; in a `with` block. counts: blocks that are one word as their lines are unclear,
-    documents that are signed."""
+    """The words of a document's pages. counts: blocks that are one word as their lines are unclear, documents that are
+    signed."""
 
     def __init__(
         self,
         document: AssembledDocument,
         page_image: Callable[[int], Image.Image | Failure],
         write_searchable: SearchableWriter,
+        file: IO[bytes],
     ) -> None:
+        """file: an empty one, for the words."""
         self._document = document
         self._page_image = page_image
         self._write_searchable = write_searchable
-        self._closing = ExitStack()
-        self._placed: str | Failure | None = None
+        self._file = file
         self.counts: Counter[str] = Counter()
-
-    def __enter__(self) -> DocumentText:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closing.close()
 
     def pages(self) -> Iterator[PageText] | Failure:
         """The pages with their words, one at a time; or why a page cannot be looked at."""
-        path = self._path()
-        return path if isinstance(path, Failure) else pages_in(path)
+        return self._path if isinstance(self._path, Failure) else pages_in(self._path)
 
     def searchable_pdf(self) -> memoryview | Failure:
         """The document as a PDF that can be searched."""
-        path = self._path()
-        if isinstance(path, Failure):
-            return path
+        if isinstance(self._path, Failure):
+            return self._path
         with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as copy:
-            made = self._write_searchable(path, _path_of(written), _headings(self._document))
+            made = self._write_searchable(self._path, _path_of(written), _headings(self._document))
             if isinstance(made, Failure):
                 return made
             self.counts["signed"] += made.is_signed
@@ -65,14 +58,9 @@ class DocumentText:
             copy.flush()
             return memoryview(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
 
+    @cached_property
     def _path(self) -> str | Failure:
-        """The file with the words, made when it is first asked for."""
-        if self._placed is None:
-            file = tempfile.TemporaryFile()  # noqa: SIM115, it is open as long as this is
-            self._placed = self._place(self._closing.enter_context(file))
-        return self._placed
-
-    def _place(self, file: IO[bytes]) -> str | Failure:
+        """Of the file, once it has the words."""
         for row in self._document.rows:
             if row.page_index is None:
                 continue
@@ -81,9 +69,9 @@ class DocumentText:
                 return image
             blocks = page_words(row, image)
             self.counts["unclear"] += sum(block.is_whole for block in blocks)
-            file.write(line_of(PageText(row.page_index, row.width, row.height, row.dpi, tuple(blocks))))
-        file.flush()
-        return _path_of(file)
+            self._file.write(line_of(PageText(row.page_index, row.width, row.height, row.dpi, tuple(blocks))))
+        self._file.flush()
+        return _path_of(self._file)
 
 
 def _path_of(file: IO[bytes]) -> str:

@@ -39,15 +39,6 @@ _HYPHENS: Final = frozenset("-‐‑–—/\u00ad")
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedText:
-    """A word, or a part of one. left, right: px of the levelled block."""
-
-    text: str
-    left: float
-    right: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Breaks:
     """Where a line may end.
 

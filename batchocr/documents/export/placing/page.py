@@ -24,7 +24,7 @@ from batchocr.documents.export.placing.ink import (
     slope_of,
     with_bands_turned,
 )
-from batchocr.documents.export.placing.lines import PlacedText, divides, text_in_rows, words_in_row
+from batchocr.documents.export.placing.lines import divides, text_in_rows, words_in_row
 from batchocr.documents.export.placing.tables import cell_boxes, texts_of
 from batchocr.documents.markup.mathml import to_mathml
 from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES
@@ -137,15 +137,14 @@ class _Upright:
         table = clean_table(content)
         if table is None:
             return None
-        texts = {cell.html: _cell_text(cell.html) for row in table.rows for cell in row}
-        cells = texts_of(table, texts)
+        cells = texts_of(table, _cell_text)
         boxes = cell_boxes(self.marks, self.rules, cells)
         if boxes is None:
             return None
         found: list[PlacedLine] = []
         for cell, (x0, y0, x1, y1) in zip(cells, boxes, strict=True):
             lines = self._lines_in(cell.text, x0, y0, self.marks[y0:y1, x0:x1])
-            found += lines or [self._line([PlacedText(cell.text, x0, x1)], y0, y1)]
+            found += lines or [_line_of(Word(cell.text, self._box(x0, y0, x1, y1)))]
         return tuple(found)
 
     def _lines_in(self, text: str, left: int, top: int, marks: Marks) -> tuple[PlacedLine, ...] | None:
@@ -164,17 +163,13 @@ class _Upright:
         for (row, part), (band_top, band_bottom) in zip(filled, bands, strict=True):
             words = part.split()
             order = drawn_order(words)
-            places = dict(zip(order, words_in_row([words[index] for index in order], row), strict=True))
-            placed = [
-                PlacedText(word, left + places[index][0], left + places[index][1]) for index, word in enumerate(words)
-            ]
-            lines.append(self._line(placed, top + band_top, top + band_bottom))
+            places = zip(order, words_in_row([words[index] for index in order], row), strict=True)
+            boxes = {
+                index: self._box(left + start, top + band_top, left + end, top + band_bottom)
+                for index, (start, end) in places
+            }
+            lines.append(_line_of(*(Word(word, boxes[index]) for index, word in enumerate(words))))
         return tuple(lines)
-
-    def _line(self, placed: Sequence[PlacedText], top: float, bottom: float) -> PlacedLine:
-        words = tuple(Word(word.text, self._box(word.left, top, word.right, bottom)) for word in placed)
-        x0, y0, x1, y1 = zip(*(word.box for word in words), strict=True)
-        return PlacedLine((min(x0), min(y0), max(x1), max(y1)), words)
 
     def _box(self, left: float, top: float, right: float, bottom: float) -> Box:
         """The box on the page, as shares."""
@@ -190,6 +185,11 @@ class _Upright:
         xs, ys = ((x + self.left) / width for x in (x0, x1)), ((y + self.top) / height for y in (y0, y1))
         (x0, x1), (y0, y1) = ([min(1.0, max(0.0, share)) for share in shares] for shares in (xs, ys))
         return x0, y0, x1, y1
+
+
+def _line_of(*words: Word) -> PlacedLine:
+    x0, y0, x1, y1 = zip(*(word.box for word in words), strict=True)
+    return PlacedLine((min(x0), min(y0), max(x1), max(y1)), words)
 
 
 def _bands(rows: Sequence[InkRow], texts: Sequence[str]) -> Iterator[tuple[float, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -48,21 +48,21 @@ class CellText:
         return sum(map(advance, self.text))
 
 
-def texts_of(table: TableCells, text_of: Mapping[str, str]) -> list[CellText]:
-    """The cells that have text, in a grid without the rows and columns in which none begins. text_of: of each cell's
+def texts_of(table: TableCells, text_of: Callable[[str], str]) -> list[CellText]:
+    """The cells that have text, in a grid without the rows and columns in which none begins. text_of: of a cell's
     HTML."""
-    cells = [cell for row in table.rows for cell in row if text_of[cell.html]]
-    rows = sorted({cell.row for cell in cells})
-    columns = sorted({cell.column for cell in cells})
+    cells = [(cell, text) for row in table.rows for cell in row if (text := text_of(cell.html))]
+    rows = sorted({cell.row for cell, _ in cells})
+    columns = sorted({cell.column for cell, _ in cells})
     return [
         CellText(
             bisect_left(rows, cell.row),
             bisect_left(columns, cell.column),
             bisect_left(rows, cell.end_row),
             bisect_left(columns, cell.column + cell.colspan),
-            text_of[cell.html],
+            text,
         )
-        for cell in cells
+        for cell, text in cells
     ]
 
 
