@@ -259,7 +259,7 @@ def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> Non
         batchocr.process(tmp_path / "none", model=model)
     with pytest.raises(UsageError, match="did you mean 'workers'"):
         batchocr.process(tmp_path, worker=2)  # type: ignore[call-arg]
-    with pytest.raises(UsageError, match="there is no recipe gpu9"):
+    with pytest.raises(UsageError, match="the recipe gpu9 cannot be read"):
         batchocr.process(tmp_path, recipe="gpu9")
     with pytest.raises(UsageError, match="did you mean 'workers'"):
         Ocr(worker=2)  # type: ignore[call-arg]

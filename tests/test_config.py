@@ -43,7 +43,7 @@ def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -
         ("out = 't.parquet'", "on the command line"),
         ("vit-batchsize = 4", "did you mean 'vit_batch_size'"),
         ("colour = 'red'", "there are: backend, cache, device"),
-        ("no-penalties = true", "there is no option 'no_penalties'; write penalties = false"),
+        ("no-penalties = true", "there is no option 'no_penalties'; did you mean 'penalties'?"),
         ("dpi = '200'", "--dpi '200': should be a valid integer"),
         ("dpi = true", "--dpi True"),
         ("dtype = 'float16'", "--dtype 'float16': one of auto, float32, bfloat16"),
@@ -56,10 +56,6 @@ def test_keys_of_a_recipe_are_flags_with_dashes_or_underscores(tmp_path: Path) -
         ("worker-memory = '255M'", "--worker-memory '255M': should be at least 256M"),
         ("shard = [1, 2]", "--shard [1, 2]: should be a valid tuple"),
         ("dpi 200", "line 1"),
-        ("x = " + "[" * 3000 + "1", "it is nested too deeply"),
-        ("x = " + "{a=" * 3000 + "1", "it is nested too deeply"),
-        ("a" + ".a" * 3000 + " = 1", "there is no option 'a'"),
-        ("dpi" + ".a" * 3000 + " = 1", "it is nested too deeply"),
         ("dpi = " + "9" * 5000, "5000 digits"),
     ],
 )
@@ -71,17 +67,11 @@ def test_a_recipe_that_cannot_work_is_refused_with_its_file_and_key(tmp_path: Pa
     assert said in str(refusal.value)
 
 
-@pytest.mark.parametrize("name", ["./there-is-none.toml", "gpu", "/"])
-def test_a_recipe_that_is_no_readable_file_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=name):
-        load_recipe(name)
-
-
-def test_a_recipe_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.toml"
-    path.write_bytes(b"model = '\xff'")
-    with pytest.raises(UsageError, match="cannot be read"):
-        load_recipe(str(path))
+def test_a_recipe_that_is_no_readable_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "odd.toml").write_bytes(b"model = '\xff'")
+    for name, said in (("gpu9", "recipe gpu9 cannot be read: No such file"), (tmp_path / "odd.toml", "can't decode")):
+        with pytest.raises(UsageError, match=said):
+            load_recipe(str(name))
 
 
 def test_a_password_is_the_one_given_or_of_the_environment_or_of_the_recipe(

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
         ((*RUN, "--dtype", "float16"), "float32"),
         ((*RUN, "--dpi", "0"), "batchocr: error: --dpi 0: should be greater than 0"),
         ((*RUN, "--log-format", "xml"), "'xml' is not one of 'text', 'json'"),
-        ((*RUN, "--recipe", "gpu9"), "batchocr: error: there is no recipe gpu9"),
+        ((*RUN, "--recipe", "gpu9"), "batchocr: error: the recipe gpu9 cannot be read"),
         ((*RUN, "--quiet", "--verbose"), "batchocr: error: --quiet and --verbose contradict each other"),
         ((*RUN, "--overwrite", "--resume"), "batchocr: error: --overwrite starts over and --resume continues"),
     ],
