@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeGuard, Unpack
 
 from batchocr.config import Config, for_call, make_config
@@ -86,9 +85,7 @@ class Ocr:
         self._session.require_open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
