@@ -117,10 +117,8 @@ def test_a_reader_of_the_json_that_has_gone_changes_nothing() -> None:
     [
         (["run", "--log-format", "json"], "json"),
         (["run", "--log-format=json", "x"], "json"),
-        (["run", "--log-format", "json", "--log-format=text"], "text"),
         (["run", "--log-format"], "text"),
         (["run", "--log-format", "xml"], "text"),
-        (["run", "--", "--log-format", "json"], "text"),
         (["verify", "t.parquet", "docs", "--json"], "json"),
         (["run", "json"], "text"),
     ],
