@@ -38,17 +38,7 @@ def compare(
             "--top", metavar="N", least=0, default="20", help="How many of the most changed pages are listed."
         ),
     ] = 20,
-    max_change: Annotated[
-        float | None,
-        options.flag(
-            "--max-change",
-            metavar="F",
-            least=0,
-            most=1,
-            default="none",
-            help="Exit with 3 if a larger share of all characters, from 0 to 1, changed.",
-        ),
-    ] = None,
+    max_change: Annotated[float | None, options.most_flag("--max-change", "all characters changed")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare two tables page by page: their text, blocks and status; the most changed pages first. Rows are matched by

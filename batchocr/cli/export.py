@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -87,7 +86,7 @@ def export(
     config = make_config(flags)
     names, num_rows = _names_in(opened)
     roots = opened.input_roots if roots is None else roots
-    bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
+    bar = tqdm(total=num_rows, unit=" pages", leave=False, disable=None)
     with bar, ExportFolder(folder_path) as folder, SourceFiles(roots, config) as sources:
         done = Export(opened, folder, named, format_options, sources, on_document=bar.update).run(names)
     if as_json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -19,8 +18,6 @@ from batchocr.errors import ExitCode
 from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
-from batchocr.storage.uris import is_uri
-from batchocr.tables.files import report_path
 
 if TYPE_CHECKING:
     from batchocr.job.stats.report import Report
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@options.takes_options()
+@options.takes_options(*options.ALL)
 def run(
     inputs: options.Inputs,
     out: options.Out,
@@ -44,7 +41,7 @@ def run(
 
     stop = StopSwitch(config.stop_after)
     with stop_on_signals(stop, config):
-        finished = run_with(config, inputs, out=out, stop=stop, progress=progress_for(quiet, log_format))
+        finished = run_with(config, inputs, out=out, stop=stop, progress=None if quiet else progress_on_stderr())
         if log_format == "text" and not quiet and not finished.nothing_to_do:
             write_line(f"\n{printable_lines(format_table(finished))}\n")
         exit_code = _conclude(finished, config, out)
@@ -59,31 +56,26 @@ def config_of_run(
     if not verbose:
         quieten_libraries(downloads=quiet or not sys.stderr.isatty())
     config = make_config(flags, recipe)
-    options.refuse_contradictions(flags, config, quiet=quiet, verbose=verbose)
+    options.refuse_both("--quiet", quiet, "--verbose", verbose)
+    options.refuse_both("--overwrite", config.overwrite, "--resume", bool(flags.get("resume")))
     return config
 
 
-def progress_for(quiet: bool, log_format: LogFormat) -> Progress | None:
-    if quiet:
-        return None
-    return ProgressBar() if sys.stderr.isatty() and log_format == "text" else ProgressLog()
+def progress_on_stderr() -> Progress:
+    """A bar on a terminal. Logs as JSON go through a pipe, which is none."""
+    return ProgressBar() if sys.stderr.isatty() else ProgressLog()
 
 
 def _conclude(report: Report, config: Config, out: str) -> int:
     """Say where the results are and what to do next; return the exit code."""
-    report_file = config.report or (f"{out}.report.json" if is_uri(out) else report_path(Path(out)))
+    report_file = config.report or f"{out}.report.json"
     code = report.exit_code
     assert code is not None  # a run that an error ends returns no report
     _tell_of_degraded(report)
     ended = {"exit_code": code, "report": json.loads(report.to_json())}
     if not report.complete:
-        items = report.items
-        begun = items.ok + items.degraded + items.failed + items.skipped > items.already_done
-        logger.info(
-            "stopped before the end; finished pages are kept: %s",
-            how_to_continue(config, begun=begun),
-            extra=event("run_stopped", **ended),
-        )
+        said = f"stopped before the end; finished pages are kept: {how_to_continue(config)}"
+        logger.info("%s", said, extra=event("run_stopped", **ended))
         logger.info("the report is %s", report_file)
         return code
     items = report.items

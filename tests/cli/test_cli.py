@@ -11,17 +11,15 @@ import sys
 import time
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
 
 import psutil
 import pytest
 import typer
-import typer.main
 from typer.testing import CliRunner
 
 from batchocr.cli.console import print_out
 from batchocr.cli.main import app
-from batchocr.cli.options import Flags, takes_options
+from batchocr.cli.options import ALL, Flags, takes_options
 from batchocr.cli.signals import LONGEST_ENDING_S
 from batchocr.config import Config, make_config
 from tests.support.sqlite_attacks import ENDLESS
@@ -40,7 +38,7 @@ pytestmark = pytest.mark.slow
         ((*RUN, "--log-format", "xml"), "'xml' is not one of 'text', 'json'"),
         ((*RUN, "--recipe", "gpu9"), "batchocr: error: the recipe gpu9 cannot be read"),
         ((*RUN, "--quiet", "--verbose"), "batchocr: error: --quiet and --verbose contradict each other"),
-        ((*RUN, "--overwrite", "--resume"), "batchocr: error: --overwrite starts over and --resume continues"),
+        ((*RUN, "--overwrite", "--resume"), "batchocr: error: --overwrite and --resume contradict each other"),
     ],
 )
 def test_wrong_usage_ends_with_2_and_says_what_is_wrong(arguments: tuple[str, ...], said: str) -> None:
@@ -80,7 +78,7 @@ def test_every_command_has_a_short_flag_for_its_help() -> None:
 def test_a_flag_that_contradicts_the_recipe_is_refused(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text("overwrite = true")
     exit_code, _, stderr = command(*RUN, "--recipe", str(tmp_path / "recipe.toml"), "--resume")
-    assert (exit_code, "--overwrite starts over and --resume continues" in stderr) == (2, True)
+    assert (exit_code, "--overwrite and --resume contradict each other" in stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Config) if isinstance(field.default, bool)])
@@ -89,7 +87,7 @@ def test_a_flag_switches_on_what_the_recipe_switched_off_and_the_other_way_round
     app = typer.Typer()
 
     @app.command()
-    @takes_options()
+    @takes_options(*ALL)
     def show(flags: Flags) -> None:
         seen.append(getattr(make_config(flags, str(recipe)), name))
 
@@ -348,12 +346,6 @@ def test_a_reader_of_stderr_that_has_gone_changes_nothing(closed: str) -> None:
     script = f'"$0" -c "$1" run docs --out table.parquet {closed}; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", script, sys.executable, program], timeout=60, check=False)
     assert done.returncode == 3
-
-
-def test_a_cluster_takes_every_option_of_a_run_but_those_of_one_machine() -> None:
-    commands = cast(Any, typer.main.get_command(app)).commands
-    run, ray = ({option.name for option in commands[name].params} for name in ("run", "ray"))
-    assert run - ray == {"limit", "max_doubtful_rate", "only", "resume", "sample_documents", "shard", "work_dir"}
 
 
 def test_letters_that_a_locale_lacks_are_printed_as_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
