@@ -100,10 +100,8 @@ def _formats_named(names: str) -> list[str]:
     from batchocr.documents.export.formats import FORMAT_NAMES, format_named
 
     formats = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    if unknown := [name for name in formats if name not in FORMAT_NAMES]:
-        raise UsageError(f"--format {unknown[0]!r}: one or more of {', '.join(FORMAT_NAMES)}")
-    if not formats:
-        raise UsageError(f"--format names none: one or more of {', '.join(FORMAT_NAMES)}")
+    if not formats or not set(formats).issubset(FORMAT_NAMES):
+        raise UsageError(f"--format {names!r}: one or more of {', '.join(FORMAT_NAMES)}")
     for name in formats:
         format_named(name)
     return formats

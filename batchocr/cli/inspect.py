@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from batchocr.job.survey.survey import Survey
     from batchocr.pages.input.sources import Found
 
-_NOTHING_TO_READ = "there is no page that could be read"
-_NONE_READ = "none of the pages that were drawn could be read"
-_NOT_ASKED = "--read N reads N pages to tell, --like REPORT takes the rate of an earlier run"
 _SIZES_SHOWN = 3
 _Counted = TypeVar("_Counted", str, ErrorKind, tuple[int, int])
 _PROBLEMS_SHOWN = 10
@@ -117,8 +114,10 @@ def _remark(survey: Survey, sample: Sample | None, estimate: Estimate | None) ->
     if estimate is not None:
         return ""
     if not survey.readable_pages:
-        return _NOTHING_TO_READ
-    return _NOT_ASKED if sample is None else _NONE_READ
+        return "there is no page that could be read"
+    if sample is None:
+        return "--read N reads N pages to tell, --like REPORT takes the rate of an earlier run"
+    return "none of the pages that were drawn could be read"
 
 
 def _as_text(survey: Survey, sample: Sample | None, estimate: Estimate | None, remark: str) -> str:
