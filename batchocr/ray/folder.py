@@ -54,8 +54,6 @@ class Folder:
         return str(self._path)
 
     def names(self) -> set[str]:
-        if self._path.exists() and not self._path.is_dir():
-            raise OutputError(f"--out {self._path} is a file: the parts need a folder of their own")
         with reading(self._path):
             return set(os.listdir(self._path)) if self._path.exists() else set()
 
