@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import logging
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from batchocr.cli import options
 from batchocr.cli.console import printable_lines, write_line
-from batchocr.cli.run import config_of_run, progress_on_stderr
-from batchocr.cli.signals import how_to_continue, stop_on_signals
+from batchocr.cli.run import config_of_run, progress_on_stderr, tell_the_end
+from batchocr.cli.signals import stop_on_signals
 from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option
-from batchocr.job.progress import event
 from batchocr.job.stop import StopSwitch
-
-if TYPE_CHECKING:
-    from batchocr.ray.report import ClusterReport
-
-logger = logging.getLogger(__name__)
 
 
 @options.takes_options(
@@ -91,19 +83,7 @@ def ray(
         report = run_with(config, inputs, cluster, out=out, stop=stop, progress=progress)
         if log_format == "text" and not quiet and not report.nothing_to_do:
             write_line(f"\n{printable_lines(report.to_text())}\n")
-        _conclude(report, out, how_to_continue(config))
+        num_parts = report.parts.already_done + report.parts.read
+        kept = f"{num_parts:,} of {report.parts.planned:,} parts are there"
+        tell_the_end(report, config, kept=kept, there=f"the table is {out}")
     raise typer.Exit(report.exit_code)
-
-
-def _conclude(report: ClusterReport, out: str, to_continue: str) -> None:
-    """Say where the results are and what to do next."""
-    ended = {"exit_code": report.exit_code, "report": json.loads(report.to_json())}
-    items = report.items
-    if not report.complete:
-        parts = f"{report.parts.already_done + report.parts.read:,} of {report.parts.planned:,} parts are"
-        logger.info("stopped before the end; %s there: %s", parts, to_continue, extra=event("run_stopped", **ended))
-        return
-    for exceeded in report.gate_counts.exceeded(report):
-        logger.warning("%s; the column error_message says why", exceeded)
-    why = "nothing to do: " if report.nothing_to_do else ""
-    logger.info("%sall %d rows are in %s", why, items.found, out, extra=event("run_finished", **ended))
