@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +22,7 @@ from batchocr.tables.files import metadata_path
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
 from tests.support.checkpoints import make_checkpoint
-from tests.support.running import draw_pdf, run_app
+from tests.support.running import draw_pdf, said_by
 
 pytestmark = pytest.mark.slow
 
@@ -68,10 +66,9 @@ def write(out: Path, rows: Sequence[PageResult], metadata: RunMetadata = METADAT
 
 
 def verify(*arguments: Path | str) -> tuple[int, list[str]]:
-    """The exit code, and what was printed. In this process, which takes a fraction of the time of a new one."""
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as shown:
-        code = run_app(patch, "verify", *arguments)
-    return code, shown.getvalue().splitlines()
+    """The exit code, and the lines that were printed."""
+    code, shown, _ = said_by("verify", *arguments)
+    return code, shown.splitlines()
 
 
 TOO_MANY = "{} failed, more than --max-page-error-rate 0.05 allows"
@@ -91,9 +88,7 @@ def test_a_table_that_holds_every_page_is_right_but_for_what_failed(tmp_path: Pa
     assert verify(out, documents, "--recipe", str(recipe), "--max-page-error-rate", "0")[0] == 3
 
 
-def test_more_degraded_pages_than_allowed_among_those_read_are_an_exit_code(
-    tmp_path: Path, documents: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_degraded_pages_than_allowed_among_those_read_are_an_exit_code(tmp_path: Path, documents: Path) -> None:
     rows = [replace(ROWS[0], status="degraded", error_message="block 0 looped"), *ROWS[1:]]
     out = write(tmp_path / "table.parquet", rows)
     allowed = ("--max-page-error-rate", "1", "--max-degraded-rate")
@@ -300,27 +295,25 @@ def test_a_document_whose_pages_cannot_be_counted_is_missing_whatever_pages_were
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 def test_tables_that_the_shell_lists_are_tables_and_their_side_files_nothing(
-    tmp_path: Path, documents: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, documents: Path, suffix: str
 ) -> None:
     parts = [write(tmp_path / f"part-{n}.{suffix}", [row]) for n, row in enumerate(ROWS)]
     (tmp_path / f"part-2.{suffix}.report.json").touch()
     (tmp_path / f"part-2.{suffix}.journal").touch()
     expanded = sorted(tmp_path.glob("part-*"))
-    code, lines = verify(*expanded, documents, "--max-page-error-rate", "1")
+    code, shown, said = said_by("verify", *expanded, documents, "--max-page-error-rate", "1")
+    lines = shown.splitlines()
     assert (code, lines[1:]) == (0, ["4 rows expected: 1 failed"])
-    said = capsys.readouterr().err
     assert "taken for tables and not for INPUTs" in said
     assert all(str(part) in said for part in parts[1:])
     pattern = str(tmp_path / f"part-*.{suffix}")
     assert verify(pattern, parts[1], documents, "--max-page-error-rate", "1") == (0, lines)
 
 
-def test_tables_without_an_input_are_wrong_usage_that_says_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_without_an_input_are_wrong_usage_that_says_what_to_do(tmp_path: Path) -> None:
     parts = [write(tmp_path / f"part-{n}.parquet", [row]) for n, row in enumerate(ROWS)]
-    assert verify(*parts) == (2, [])
-    said = capsys.readouterr().err
+    code, shown, said = said_by("verify", *parts)
+    assert (code, shown) == (2, "")
     assert "no INPUT is left to compare with" in said
     assert "batchocr verify 'part-*.parquet' FOLDER" in said
 
@@ -336,9 +329,7 @@ def test_a_file_with_the_suffix_of_a_table_that_batchocr_did_not_write_stays_an_
     assert all(f"{name}: has no row" in "\n".join(lines) for name in ("other.parquet", "lines.jsonl"))
 
 
-def test_the_findings_as_json_are_one_object(
-    tmp_path: Path, documents: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_findings_as_json_are_one_object(tmp_path: Path, documents: Path) -> None:
     out = write(tmp_path / "table.parquet", [ROWS[0], ROWS[2], replace(ROWS[3], source="new\nline.pdf")])
     code, lines = verify(out, documents, "--json")
     found = json.loads("\n".join(lines))
@@ -351,8 +342,8 @@ def test_the_findings_as_json_are_one_object(
         "message": "has no row",
     }
     assert found["findings"][2]["where"] == "new\nline.pdf"
-    capsys.readouterr()
     code, lines = verify(write(tmp_path / "sound.jsonl", ROWS[:3]), documents, "--shard", "3/3", "--json")
+    assert code == 0
     assert json.loads("\n".join(lines)) == {
         "findings": [],
         "rows_expected": 3,
@@ -362,13 +353,9 @@ def test_the_findings_as_json_are_one_object(
         "ok_without_text": 0,
         "documents_not_counted": 0,
     }
-    assert (code, capsys.readouterr().err) == (0, "")
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
-def test_of_a_table_that_cannot_be_relied_on_nothing_is_believed_or_shown(
-    tmp_path: Path, documents: Path, form: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_a_table_that_cannot_be_relied_on_nothing_is_believed_or_shown(tmp_path: Path, documents: Path) -> None:
     edited, alone = write(tmp_path / "edited.jsonl", ROWS), write(tmp_path / "alone.jsonl", ROWS)
     edited.write_text(edited.read_text().replace("ok", "OK", 1))
     metadata_path(alone).unlink()
@@ -376,17 +363,17 @@ def test_of_a_table_that_cannot_be_relied_on_nothing_is_believed_or_shown(
         (edited, f"{edited} is not the table that"),
         (alone, "alone.jsonl has no alone.jsonl.meta.json beside it: put that back"),
     ):
-        assert verify(table, documents, *form) == (6, [])
-        assert said in capsys.readouterr().err
+        code, shown, log = said_by("verify", table, documents)
+        assert (code, shown, said in log) == (6, "", True)
+        assert verify(table, documents, "--json") == (6, []), "no half of an object"
 
 
-def test_quiet_prints_nothing_but_errors(tmp_path: Path, documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_nothing_but_errors(tmp_path: Path, documents: Path) -> None:
     out = write(tmp_path / "table.parquet", ROWS)
-    assert verify(out, documents, "--quiet") == (3, [])
-    assert verify(out, documents, "--quiet", "--max-page-error-rate", "1") == (0, [])
-    assert capsys.readouterr().err == ""
-    assert verify(tmp_path / "none.parquet", documents, "--quiet") == (6, [])
-    assert "there is no table" in capsys.readouterr().err
+    assert said_by("verify", out, documents, "--quiet") == (3, "", "")
+    assert said_by("verify", out, documents, "--quiet", "--max-page-error-rate", "1") == (0, "", "")
+    code, shown, log = said_by("verify", tmp_path / "none.parquet", documents, "--quiet")
+    assert (code, shown, "there is no table" in log) == (6, "", True)
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
