@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -38,7 +37,6 @@ pytestmark = pytest.mark.slow
         ((*RUN, "--log-format", "xml"), "'xml' is not one of 'text', 'json'"),
         ((*RUN, "--recipe", "gpu9"), "batchocr: error: the recipe gpu9 cannot be read"),
         ((*RUN, "--quiet", "--verbose"), "batchocr: error: --quiet and --verbose contradict each other"),
-        ((*RUN, "--overwrite", "--resume"), "batchocr: error: --overwrite and --resume contradict each other"),
     ],
 )
 def test_wrong_usage_ends_with_2_and_says_what_is_wrong(arguments: tuple[str, ...], said: str) -> None:
@@ -57,15 +55,6 @@ def test_the_help_names_every_option_unbroken(width: str, monkeypatch: pytest.Mo
         is_switch = isinstance(field.default, bool) or field.name == "retry_failed"
         assert (f"--no-{field.name.replace('_', '-')} " in shown) == is_switch
     assert max(len(line) for line in shown.splitlines()) <= int(width)
-
-
-@pytest.mark.parametrize("name", ["merge", "view", "export"])
-def test_what_is_written_does_not_stand_below_what_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    lines = CliRunner().invoke(app, [name, "--help"]).output.splitlines()
-    [place] = [number for number, line in enumerate(lines) if re.match(r"│[ *]*--(out|to) ", line)]
-    above = [line for line in lines[:place] if line.startswith("╭")]
-    assert above[-1].startswith("╭─ Options ─")
 
 
 def test_every_command_has_a_short_flag_for_its_help() -> None:

@@ -24,7 +24,6 @@ from batchocr.engine.start import _library, load_engine
 from batchocr.errors import EngineError, UsageError
 from batchocr.processes.engine_messages import KernelChoice
 from batchocr.processes.pool import WorkerPool
-from tests.support import harmful_kernels
 from tests.support.running import QUICK_MODEL, raising, said_by
 from tests.support.stand_in import command
 
@@ -230,15 +229,6 @@ def test_every_gpu_is_shown_and_the_kernels_of_each_kind(gpus: Callable[..., Gpu
     operations = json.loads(diagnosis.to_json())["operations"]
     assert [each["devices"] for each in operations] == [["cuda:0", "cuda:1"], ["cuda:2"]]
     assert [(each["operation"], each["taken"], each["seconds"]) for each in operations] == [CHOICE] * 2
-
-
-@pytest.mark.long
-def test_a_kernel_that_ends_its_process_is_named(monkeypatch: pytest.MonkeyPatch, engine_processes: None) -> None:
-    monkeypatch.setattr("batchocr.cli.device_check.ENGINE_COMMAND", harmful_kernels.COMMAND)
-    diagnosis = examine(Config(device="cpu", backend="reference", workers=2))
-    assert [ok for _, _, ok in said_of(diagnosis, "runs")] == [True]
-    [(_, said, ok)] = said_of(diagnosis, "kernels")
-    assert not ok and said.endswith(f"leave it out with BATCHOCR_REJECT='{harmful_kernels.HARMFUL[0]}'")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("an illegal address"), EngineError("an illegal address")])
