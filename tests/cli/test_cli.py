@@ -102,15 +102,8 @@ def test_the_version_is_printed() -> None:
             0,
             "9 ok + 0 degraded + 1 failed",
         ),
-        (
-            "return report(degraded=3, degraded_allowed=config.max_degraded_rate)",
-            ("--max-degraded-rate", "0.25"),
-            3,
-            "3 of 10 pages came out incomplete, more than --max-degraded-rate 0.25 allows",
-        ),
         ("return report(found=11)", (), 1, "not all of 11 items are accounted for"),
         ("raise errors.NoInputError('no file')", (), 4, "batchocr: error: no file\n"),
-        ("raise errors.ModelError('no weights')", (), 5, "batchocr: error: no weights\n"),
         ("raise errors.OutputMismatchError('not ours')", (), 6, "batchocr: error: not ours\n"),
     ],
 )
