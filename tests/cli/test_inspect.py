@@ -163,7 +163,7 @@ def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Pat
     program = command(tmp_path / "a.pdf", "--model", model, "--read", "100", name="inspect")
     with subprocess.Popen(program, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
         assert run.stderr is not None
-        eventually(lambda: b"opening the documents" in run.stderr.readline())
+        eventually(lambda: re.search(b"opening the documents|of 100 pages", run.stderr.readline()))
         started = children(psutil.Process(run.pid))
         run.send_signal(signal.SIGINT)
         out, said = run.communicate(timeout=60)
