@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeGuard, Unpack
 
 from batchocr.config import Config, for_call, make_config
@@ -86,9 +86,7 @@ class Ocr:
         self._session.require_open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -111,11 +109,8 @@ def process(inputs: Inputs, **options: Unpack[Options]) -> Iterator[PageResult]:
 
 def _read(config: Config, found: Found) -> Iterator[PageResult]:
     """Load a model, yield a row per page in input order, and release the model."""
-    session = Session(config)
-    try:
+    with closing(Session(config)) as session:
         yield from read_in_order(session, config, found)
-    finally:
-        session.close()
 
 
 def run(
@@ -163,11 +158,9 @@ def run_with(
     found = find_inputs(config, inputs)
     place.prepare(overwrite=config.overwrite)
     require_writable(place.path)
-    session = Session(config, begun_in=None if config.overwrite else dtype_of_rows(place.path))
-    try:
+    begun_in = None if config.overwrite else dtype_of_rows(place.path)
+    with closing(Session(config, begun_in=begun_in)) as session:
         return _read_into(place, session, config, found, stop, progress, started_s=started_s)
-    finally:
-        session.close()
 
 
 def _read_into(

@@ -405,8 +405,6 @@ def _unknown(name: str) -> UsageError:
     hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
     if name in ("out", "inputs"):
         hint = "what is read and where it goes are said on the command line: batchocr run INPUT --out TABLE"
-    if name.removeprefix("no_") in known:
-        hint = f"write {name.removeprefix('no_')} = false"
     return UsageError(f"there is no option {name!r}; {hint}")
 
 
@@ -446,22 +444,12 @@ def load_recipe(path: str) -> dict[str, Any]:
     path: of a TOML file. Its keys are the flags without their leading dashes. Raises UsageError, which names the file
     and the key.
     """
-    text = _read_recipe(path)
     try:
+        text = Path(path).read_text(encoding="utf-8")
         flags = {key.replace("-", "_"): value for key, value in tomllib.loads(text).items()}
         config = Config(**flags)
-    except RecursionError as error:
-        raise UsageError(f"recipe {path}: it is nested too deeply; no option takes such a value") from error
-    except (ValueError, UsageError) as error:  # ValueError: no TOML, or a number of thousands of digits
+    except OSError as error:
+        raise UsageError(f"the recipe {path} cannot be read: {error.strerror}") from error
+    except (ValueError, UsageError) as error:  # ValueError: no text, no TOML, or a number of thousands of digits
         raise UsageError(f"recipe {path}: {error}") from error
     return {name: getattr(config, name) for name in flags}
-
-
-def _read_recipe(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no recipe {path}: give the path of a TOML file of options") from error
-    except (OSError, ValueError) as error:  # ValueError: no text, or a name that no file can have
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"the recipe {path} cannot be read: {reason}") from error

@@ -20,9 +20,7 @@ JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """What Ctrl-C, batch systems and service managers send to every process of a job."""
 
 _ROOT = Path("/")
-_MOUNT = "sys/fs/cgroup"
-_BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16"}
-_INT8_UNITS = {"amx_int8", "avx512_vnni", "avx_vnni"}
+"""Where /proc and /sys are found."""
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
 
 
@@ -51,53 +49,52 @@ def own_version() -> str:
         return "unknown"
 
 
-def usable_cores(root: Path = _ROOT) -> int:
-    """How many cores this process may keep busy, at least 1. root: where /proc and /sys are found."""
+def usable_cores() -> int:
+    """How many cores this process may keep busy, at least 1."""
     cores = len(os.sched_getaffinity(0))
-    for limit in _limits(root / _MOUNT, _own_group(root, ""), "cpu.max"):
+    for limit in _limits("", "cpu.max"):
         quota_us, period_us = limit.split()
         if quota_us != "max":
             cores = min(cores, int(quota_us) // int(period_us))
     return max(1, cores)
 
 
-def usable_memory_bytes(root: Path = _ROOT) -> int:
-    """How much main memory this process may hold. root: where /proc and /sys are found."""
+def usable_memory_bytes() -> int:
+    """How much main memory this process may hold."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = _memory_limits(root, "memory.max", "memory.limit_in_bytes")
+    limits = _memory_limits("memory.max", "memory.limit_in_bytes")
     return min([memory_bytes, *(int(limit) for limit in limits if limit != "max")])
 
 
-def multiplies_bfloat16(root: Path = _ROOT) -> bool:
-    """Whether the CPU multiplies bfloat16 in units of its own (AMX, AVX512-BF16). root: where /proc is found."""
-    return _has_units(_BFLOAT16_UNITS, root)
+def multiplies_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 in units of its own (AMX, AVX512-BF16)."""
+    return _has_units({"amx_bf16", "avx512_bf16"})
 
 
-def multiplies_int8(root: Path = _ROOT) -> bool:
+def multiplies_int8() -> bool:
     """Whether the CPU has units for int8 (AMX, VNNI). Others add two products in 16 bits, which they may not fit."""
-    return _has_units(_INT8_UNITS, root)
+    return _has_units({"amx_int8", "avx512_vnni", "avx_vnni"})
 
 
-def has_amx(root: Path = _ROOT) -> bool:
+def has_amx() -> bool:
     """Whether the CPU multiplies tiles of bfloat16 and int8."""
-    return _has_units({"amx_bf16"}, root)
+    return _has_units({"amx_bf16"})
 
 
-def _has_units(names: Set[str], root: Path) -> bool:
+def _has_units(names: Set[str]) -> bool:
     """Whether the CPU has one of these, as Linux calls them."""
     try:
-        return not names.isdisjoint((root / "proc/cpuinfo").read_text().split())
+        return not names.isdisjoint((_ROOT / "proc/cpuinfo").read_text().split())
     except OSError:
         return False
 
 
-def num_oom_kills(root: Path = _ROOT) -> int | None:
+def num_oom_kills() -> int | None:
     """How many processes the kernel has killed for lack of memory: in this process's control group if it counts them,
-    otherwise on the whole machine. None if neither does. root: where /proc and /sys are found.
-    """
-    counts = next(_memory_limits(root, "memory.events", "memory.oom_control"), None)
+    otherwise on the whole machine. None if neither does."""
+    counts = next(_memory_limits("memory.events", "memory.oom_control"), None)
     try:
-        lines = (counts or (root / "proc/vmstat").read_text()).splitlines()
+        lines = (counts or (_ROOT / "proc/vmstat").read_text()).splitlines()
     except OSError:
         return None
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
@@ -130,34 +127,35 @@ def return_freed_memory() -> None:
         _malloc_trim(0)
 
 
-def _memory_limits(root: Path, name: str, name_v1: str) -> Iterator[str]:
+def _memory_limits(name: str, name_v1: str) -> Iterator[str]:
     """What the files of these names in cgroup v2 and v1 hold; see `_limits`.
 
     Source of the second: https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
     """
-    yield from _limits(root / _MOUNT, _own_group(root, ""), name)
-    yield from _limits(root / _MOUNT / "memory", _own_group(root, "memory"), name_v1)
+    yield from _limits("", name)
+    yield from _limits("memory", name_v1)
 
 
-def _limits(mount: Path, own: Path, name: str) -> Iterator[str]:
+def _limits(controller: str, name: str) -> Iterator[str]:
     """The content of the file `name` for this process's control group and each one above it, where that file exists.
 
-    Source: https://docs.kernel.org/admin-guide/cgroup-v2.html
+    controller: of cgroup v1; empty for v2. Source: https://docs.kernel.org/admin-guide/cgroup-v2.html
     """
+    own = _own_group(controller)
     for group in (own, *own.parents):
         try:
-            yield (mount / group / name).read_text().strip()
+            yield (_ROOT / "sys/fs/cgroup" / controller / group / name).read_text().strip()
         except OSError:
             continue  # in a container the mount may begin further down, at the container's own group
 
 
-def _own_group(root: Path, controller: str) -> Path:
-    """The path of this process's control group below its mount, or that mount itself. controller: empty for cgroup v2.
+def _own_group(controller: str) -> Path:
+    """The path of this process's control group below its mount, or that mount itself.
 
     Source: `man 7 cgroups`, /proc/PID/cgroup.
     """
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        lines = (_ROOT / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return Path()
     groups = (line.split(":", 2) for line in lines)

@@ -22,7 +22,7 @@ from PIL import Image
 import batchocr
 from batchocr import Ocr, PageResult
 from batchocr.data import Completion
-from batchocr.errors import EngineError, ModelError, NoInputError, OutputMismatchError, UsageError
+from batchocr.errors import EngineError, ModelError, NoInputError, UsageError
 from batchocr.processes.engines import Engines
 from batchocr.tables.files import report_path
 from tests.support.process_template import USE
@@ -96,11 +96,7 @@ def test_a_page_has_its_text_and_its_blocks_in_place(rows: list[PageResult]) -> 
                 assert block.min_logprob <= 0
 
 
-def test_a_second_call_reads_the_same_with_the_same_model(ocr: Ocr, inputs: list[Path], rows: list[PageResult]) -> None:
-    assert texts(ocr.process(inputs)) == texts(rows)
-
-
-def test_a_table_holds_the_rows_that_process_yields(
+def test_a_second_call_reads_the_same_with_the_same_model_into_a_table(
     ocr: Ocr, inputs: list[Path], rows: list[PageResult], tmp_path: Path
 ) -> None:
     report = ocr.run(inputs, out=tmp_path / "table.parquet")
@@ -110,36 +106,13 @@ def test_a_table_holds_the_rows_that_process_yields(
     assert report.ledger_adds_up
 
 
-def test_run_returns_a_report_and_refuses_an_output_of_other_settings(
-    model: Path, letters: list[Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "table.jsonl"
-    report = batchocr.run(letters[0], out=out, model=model, dpi=72, max_new_tokens=16)
-    assert isinstance(report, batchocr.Report)
-    assert (report.items.found, len(read_rows(out))) == (1, 1)
-    with pytest.raises(OutputMismatchError, match="max_new_tokens 16 there, 15 here"):
-        batchocr.run(letters[0], out=out, model=model, dpi=72, max_new_tokens=15)
-
-
 def test_a_run_logs_how_far_it_is_for_those_who_listen(
-    model: Path, letters: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ocr: Ocr, letters: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = {"model": model, "dpi": 72, "max_new_tokens": 8}
-
-    def last_progress() -> tuple[int, int]:
-        *_, last = (record.fields for record in caplog.records if getattr(record, "event", "") == "progress")
-        caplog.clear()
-        return last["done"], last["planned"]
-
-    with caplog.at_level(logging.INFO, "batchocr"), Ocr(**options) as ocr:
-        batchocr.run(letters[0], out=tmp_path / "first.jsonl", **options)
-        assert last_progress() == (1, 1)
-        ocr.run(letters[1], out=tmp_path / "second.jsonl")
-        assert last_progress() == (1, 1)
-
-
-def test_inputs_may_come_from_a_generator(ocr: Ocr, letters: list[Path]) -> None:
-    assert len(list(ocr.process(letter for letter in letters[:2]))) == 2
+    with caplog.at_level(logging.INFO, "batchocr"):
+        ocr.run(iter(letters), out=tmp_path / "table.jsonl")
+    *_, last = (record.fields for record in caplog.records if getattr(record, "event", "") == "progress")
+    assert (last["done"], last["planned"]) == (5, 5)
 
 
 def test_reading_goes_on_while_the_caller_handles_a_page(model: Path, letters: list[Path]) -> None:
@@ -212,29 +185,22 @@ import batchocr
 pages = batchocr.process(["letters"], model=sys.argv[1], dpi=72, workers=2)
 for page in pages:
     print(page.source, page.status, flush=True)
-    if sys.argv[2] == "half" and page.source == "letter1.pdf":
+    if page.source == "letter1.pdf":
         break
 assert os.environ == before, "the caller's environment was changed"
 assert "torch" not in sys.modules, "torch was loaded"
 """
 
 
-def run_script(script: Path, model: Path, folder: Path, how_much: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, script, model, how_much],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def run_script(script: Path, model: Path, folder: Path) -> list[str]:
+    command = [sys.executable, script, model]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("how_much", [pytest.param("whole", marks=pytest.mark.long), "half"])
 def test_a_script_needs_no_main_guard_and_may_leave_its_loop_even_in_a_folder_with_a_json_py(
-    model: Path, tmp_path: Path, how_much: str
+    model: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "work"
     (folder / "letters").mkdir(parents=True)
@@ -242,8 +208,7 @@ def test_a_script_needs_no_main_guard_and_may_leave_its_loop_even_in_a_folder_wi
     (tmp_path / "script.py").write_text(SCRIPT)
     for number in range(9):
         draw_pdf(folder / "letters" / f"letter{number}.pdf", f"Letter {number}")
-    read = run_script(tmp_path / "script.py", model, folder, how_much)
-    assert read == [f"letter{number}.pdf ok" for number in range(9 if how_much == "whole" else 2)]
+    assert run_script(tmp_path / "script.py", model, folder) == ["letter0.pdf ok", "letter1.pdf ok"]
 
 
 def test_the_order_is_kept_where_pages_are_picked_and_limited(ocr: Ocr, tmp_path: Path) -> None:
@@ -259,10 +224,8 @@ def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> Non
         batchocr.process(tmp_path / "none", model=model)
     with pytest.raises(UsageError, match="did you mean 'workers'"):
         batchocr.process(tmp_path, worker=2)  # type: ignore[call-arg]
-    with pytest.raises(UsageError, match="there is no recipe gpu9"):
+    with pytest.raises(UsageError, match="the recipe gpu9 cannot be read"):
         batchocr.process(tmp_path, recipe="gpu9")
-    with pytest.raises(UsageError, match="did you mean 'workers'"):
-        Ocr(worker=2)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="--device 'meta': write it as auto, cpu, cuda:0"):
         Ocr(device="meta")
     with pytest.raises(UsageError, match="must end in"):
@@ -375,8 +338,6 @@ def test_what_is_fixed_when_an_ocr_is_made_is_refused_for_a_call(ocr: Ocr, lette
     for name, value in (("workers", 2), ("model", "other"), ("dpi", 100), ("recipe", "cpu")):
         with pytest.raises(UsageError, match=f"^{name} is fixed when an Ocr is made"):
             ocr.process(letters, **{name: value})
-    with pytest.raises(UsageError, match="--pages: '3-1' runs backwards"):
-        ocr.run(letters, out=tmp_path / "table.jsonl", pages="3-1")
     with pytest.raises(UsageError, match="did you mean 'pages'"):
         ocr.process(letters, page="1")  # type: ignore[call-arg]
     assert not (tmp_path / "table.jsonl.journal").exists()
@@ -508,7 +469,7 @@ def test_a_fork_after_use_reads_anew_and_leaves_its_parent_reading(model: Path, 
     (tmp_path / "script.py").write_text(FORKING)
     for number in range(9):
         draw_pdf(tmp_path / "letters" / f"letter{number}.pdf", f"Letter {number}")
-    first, loop, same, anew, rest = run_script(tmp_path / "script.py", model, tmp_path, "whole")
+    first, loop, same, anew, rest = run_script(tmp_path / "script.py", model, tmp_path)
     assert first == "letter0.pdf"
     assert loop.startswith("refused: this loop was begun before the fork")
     assert same.startswith("refused: this Ocr is of the process that this one was forked from")
@@ -545,13 +506,6 @@ def test_ctrl_c_while_a_loop_is_being_left_waits_for_what_reads_ahead(
     assert our_threads() == threads
     assert workers_of() == []
     assert len(list(ocr.process(letters))) == len(letters)
-
-
-def test_an_error_in_the_loop_ends_the_workers_too(ocr: Ocr, letters: list[Path]) -> None:
-    with pytest.raises(ZeroDivisionError):
-        for page in ocr.process(letters):
-            _ = page.output_tokens / 0
-    assert workers_of() == []
 
 
 @pytest.mark.long

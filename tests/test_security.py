@@ -19,8 +19,7 @@ import pytest
 
 import batchocr
 from batchocr.cli.console import JsonFormatter, TextFormatter
-from batchocr.config import make_config
-from batchocr.errors import ModelError, UsageError
+from batchocr.errors import ModelError
 from batchocr.pages.input.render import open_document
 from tests.support.running import command, draw_pdf, eventually, make_quick_model, workers_of
 
@@ -203,14 +202,6 @@ def test_a_password_is_in_no_output_and_on_no_workers_command_line(
     written = [path for path in tmp_path.iterdir() if path != encrypted]
     assert len(written) >= 3
     assert not any(PASSWORD.encode() in path.read_bytes() for path in written)
-
-
-def test_a_password_is_not_quoted_by_the_config_or_where_it_is_refused(tmp_path: Path) -> None:
-    assert PASSWORD not in repr(make_config({"password": PASSWORD}))
-    (tmp_path / "recipe.toml").write_text("password = 7141")
-    with pytest.raises(UsageError, match="--password: should be a valid string") as refused:
-        make_config({}, str(tmp_path / "recipe.toml"))
-    assert "7141" not in str(refused.value)
 
 
 # --- the terminal ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,27 +52,9 @@ def audit(
         int | None, options.flag("--worst", metavar="N", least=1, help="Audit the N pages that seem worst.")
     ] = None,
     seed: Annotated[int, options.flag("--seed", metavar="N", default="0", help="Another seed draws other pages.")] = 0,
-    max_omitted: Annotated[
-        float | None,
-        options.flag(
-            "--max-omitted",
-            metavar="F",
-            least=0,
-            most=1,
-            default="none",
-            help="Exit with 3 if a larger share of the characters, from 0 to 1, is omitted.",
-        ),
-    ] = None,
+    max_omitted: Annotated[float | None, options.most_flag("--max-omitted", "the characters is omitted")] = None,
     max_different: Annotated[
-        float | None,
-        options.flag(
-            "--max-different",
-            metavar="F",
-            least=0,
-            most=1,
-            default="none",
-            help="Exit with 3 if a larger share of the characters is invented or different.",
-        ),
+        float | None, options.most_flag("--max-different", "the characters is invented or different")
     ] = None,
     partial: options.Partial = False,
     as_json: options.AsJson = False,
@@ -94,8 +75,7 @@ def audit(
     opened = open_rows(table, partial=partial)
     if path.suffix.lower() != ".parquet":
         raise UsageError(f"--out {path}: an audit is a Parquet file, and its name ends in .parquet")
-    quiet = as_json or not sys.stderr.isatty()
-    with tqdm(unit=" pages", file=sys.stderr, leave=False, disable=quiet, desc="auditing") as bar:
+    with tqdm(unit=" pages", leave=False, disable=None, desc="auditing") as bar:
 
         def on_page(total: int) -> None:
             bar.total = total

@@ -38,17 +38,7 @@ def compare(
             "--top", metavar="N", least=0, default="20", help="How many of the most changed pages are listed."
         ),
     ] = 20,
-    max_change: Annotated[
-        float | None,
-        options.flag(
-            "--max-change",
-            metavar="F",
-            least=0,
-            most=1,
-            default="none",
-            help="Exit with 3 if a larger share of all characters, from 0 to 1, changed.",
-        ),
-    ] = None,
+    max_change: Annotated[float | None, options.most_flag("--max-change", "all characters changed")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare two tables page by page: their text, blocks and status; the most changed pages first. Rows are matched by
@@ -70,7 +60,8 @@ def compare(
     if not found.rows + found.only_first + found.only_second:
         logger.warning("neither table has a row: there was nothing to compare")
     if too_much:
-        logger.warning("%s of the characters changed, more than --max-change %g allows", _percent(found), max_change)
+        changed = f"{found.change:.2%}"
+        logger.warning("%s of the characters changed, more than --max-change %g allows", changed, max_change)
     raise typer.Exit(exit_code)
 
 
@@ -79,7 +70,7 @@ def _as_text(found: Comparison, settings: _Settings) -> list[str]:
     if found.only_first or found.only_second:
         lines += [f"only in   the first {found.only_first:,} rows, the second {found.only_second:,}"]
     lines += [f"rows      {found.rows:,} in both, {found.differing:,} differ"]
-    lines += [f"text      {_percent(found)} of {found.characters:,} characters changed"]
+    lines += [f"text      {found.change:.2%} of {found.characters:,} characters changed"]
     blocks = found.blocks
     lines += [f"blocks    {blocks.added:,} added, {blocks.lost:,} lost, {blocks.changed:,} changed"]
     changes = found.status_changes.most_common()
@@ -104,10 +95,6 @@ def _line(page: PageChange) -> str:
 def _class(share: float) -> str:
     """The name of a class of pages, by one of comparison.SHARES."""
     return f"≤ {share:.1%}".replace(".0%", "%") if share else "unchanged"
-
-
-def _percent(found: Comparison) -> str:
-    return f"{found.change:.2%}"
 
 
 def _as_json(found: Comparison, settings: _Settings, exit_code: ExitCode) -> str:

@@ -76,12 +76,12 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def print_out(text: str, *, end: str = "\n") -> None:
+def print_out(text: str) -> None:
     """Write to standard output. Raises OutputError."""
     encoding = sys.stdout.encoding or "utf-8"
     text = text.encode(encoding, "backslashreplace").decode(encoding)  # a locale may lack some of its letters
     try:
-        typer.echo(text + end, nl=False)
+        typer.echo(text)
     except OSError as error:
         raise OutputError(f"cannot write to standard output: {error.strerror}") from error
 

@@ -19,7 +19,6 @@ from batchocr.config import Config, DType
 from batchocr.data import counted
 from batchocr.errors import BatchOcrError, EngineError, ExitCode, ModelError, UsageError
 from batchocr.job.session import Session, num_workers, require_usable, worker_memory_bytes
-from batchocr.job.stats.report import Setting
 from batchocr.machine import own_version, usable_cores, usable_memory_bytes
 from batchocr.pages.input.in_memory import hold
 from batchocr.planning.architecture import Architecture
@@ -48,24 +47,12 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPlan:
-    """What a run would do. engines: how many. needed_bytes, usable_bytes: of the first device's memory, for the model
-    and its batches."""
-
-    settings: Mapping[str, Setting]
-    engines: int
-    workers: int
-    needed_bytes: Mapping[str, int]
-    usable_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Tried:
-    """dtype: what a run would use. plan, dtype: None if there can be none."""
+    """dtype: what a run would use. plan: what it would do, as JSON. Either is None if there can be none."""
 
     findings: Sequence[Finding]
     dtype: DType | None
-    plan: MemoryPlan | None = None
+    plan: Mapping[str, object] | None = None
 
 
 def try_out(config: Config) -> Tried:
@@ -87,7 +74,8 @@ def _try_out(session: Session) -> Tried:
     fits = need.total <= usable
     loading = [_loading(session)] if fits else []
     num_engines = len(session.devices) - len(session.not_loaded)
-    plan = MemoryPlan(session.settings(), num_engines, session.workers, asdict(need), usable)
+    plan: dict[str, object] = {"settings": session.settings(), "engines": num_engines, "workers": session.workers}
+    plan |= {"needed_bytes": asdict(need), "usable_bytes": usable}  # of the first device's memory
     findings = [
         Finding("model", f"{config.model}, {_described(session.architecture)}", True),
         *([Finding("layout", _detector(session), True)] if config.layout else []),
@@ -173,11 +161,11 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """plan: what a run with the model would do; None if none was tried."""
+    """plan: what a run with the model would do, as JSON; None if none was tried."""
 
     findings: Sequence[Finding]
     operations: Sequence[Operations]
-    plan: MemoryPlan | None = None
+    plan: Mapping[str, object] | None = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -202,9 +190,8 @@ class Diagnosis:
         operations = [
             {"devices": each.devices, **asdict(choice)} for each in self.operations for choice in each.choices
         ]
-        plan = asdict(self.plan) if self.plan else None
         return json.dumps(
-            {"findings": findings, "operations": operations, "plan": plan, "exit_code": self.exit_code}, indent=2
+            {"findings": findings, "operations": operations, "plan": self.plan, "exit_code": self.exit_code}, indent=2
         )
 
 

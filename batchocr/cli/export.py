@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -87,7 +86,7 @@ def export(
     config = make_config(flags)
     names, num_rows = _names_in(opened)
     roots = opened.input_roots if roots is None else roots
-    bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
+    bar = tqdm(total=num_rows, unit=" pages", leave=False, disable=None)
     with bar, ExportFolder(folder_path) as folder, SourceFiles(roots, config) as sources:
         done = Export(opened, folder, named, format_options, sources, on_document=bar.update).run(names)
     if as_json:
@@ -101,10 +100,8 @@ def _formats_named(names: str) -> list[str]:
     from batchocr.documents.export.formats import FORMAT_NAMES, format_named
 
     formats = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    if unknown := [name for name in formats if name not in FORMAT_NAMES]:
-        raise UsageError(f"--format {unknown[0]!r}: one or more of {', '.join(FORMAT_NAMES)}")
-    if not formats:
-        raise UsageError(f"--format names none: one or more of {', '.join(FORMAT_NAMES)}")
+    if not formats or not set(formats).issubset(FORMAT_NAMES):
+        raise UsageError(f"--format {names!r}: one or more of {', '.join(FORMAT_NAMES)}")
     for name in formats:
         format_named(name)
     return formats

@@ -16,10 +16,10 @@ from tqdm import tqdm
 
 from batchocr.cli import options
 from batchocr.cli.console import configure_logging, print_out, printable, quieten_libraries
+from batchocr.cli.run import progress_on_stderr
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import RUN, Config, Option, make_config
 from batchocr.data import ErrorKind
-from batchocr.job.progress import ProgressBar, ProgressLog
 from batchocr.machine import usable_cores
 from batchocr.pages.input.folders import describe_skipped
 
@@ -29,30 +29,15 @@ if TYPE_CHECKING:
     from batchocr.job.survey.survey import Survey
     from batchocr.pages.input.sources import Found
 
-_NOTHING_TO_READ = "there is no page that could be read"
-_NONE_READ = "none of the pages that were drawn could be read"
-_NOT_ASKED = "--read N reads N pages to tell, --like REPORT takes the rate of an earlier run"
 _SIZES_SHOWN = 3
 _Counted = TypeVar("_Counted", str, ErrorKind, tuple[int, int])
 _PROBLEMS_SHOWN = 10
 
 
 @options.takes_options(
-    *("pages", "only", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks", "shard"),
-    *(
-        "sample_documents",
-        "model",
-        "revision",
-        "layout",
-        "device",
-        "dtype",
-        "vit_dtype",
-        "backend",
-        "memory_fraction",
-        "max_new_tokens",
-    ),
-    *("penalties", "vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens"),
-    *("embedding_queue_tokens", "layout_batch_size", "pages_in_flight", "workers", "worker_memory", "page_timeout"),
+    *options.ALL
+    - {"limit", "resume", "overwrite", "prune", "retry_failed", "stop_after", "report", "cache", "work_dir"}
+    - {"max_page_error_rate", "max_degraded_rate", "max_doubtful_rate"},
     page_timeout=Option(RUN, "Time limit for hashing and opening a document, and for each page.", "SECONDS"),
 )
 @clear_up_on_signals()
@@ -104,8 +89,8 @@ def inspect(
             survey = _look(found, config)
             if survey.readable_pages:
                 documents = draw(sorted(survey.wanted, key=lambda wanted: wanted[0].source), read)
-                progress = ProgressBar() if sys.stderr.isatty() and not as_json else ProgressLog()
-                sample = read_pages(session, documents, progress, started_s=time.perf_counter() - opening_s)
+                started_s = time.perf_counter() - opening_s
+                sample = read_pages(session, documents, progress_on_stderr(), started_s=started_s)
                 estimate = estimate_by(sample, survey.distinct_pages)
     remark = _remark(survey, sample, estimate)
     said = _as_json if as_json else _as_text
@@ -129,8 +114,10 @@ def _remark(survey: Survey, sample: Sample | None, estimate: Estimate | None) ->
     if estimate is not None:
         return ""
     if not survey.readable_pages:
-        return _NOTHING_TO_READ
-    return _NOT_ASKED if sample is None else _NONE_READ
+        return "there is no page that could be read"
+    if sample is None:
+        return "--read N reads N pages to tell, --like REPORT takes the rate of an earlier run"
+    return "none of the pages that were drawn could be read"
 
 
 def _as_text(survey: Survey, sample: Sample | None, estimate: Estimate | None, remark: str) -> str:

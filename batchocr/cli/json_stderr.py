@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
 
 _LAST_LINES_S = 1.0
-_PIPE_BYTES = 1 << 20
-"""As large as any user may make a pipe: a library in C may write so much while it keeps Python from reading."""
 
 
 @contextmanager
@@ -24,8 +21,6 @@ def json_stderr() -> Iterator[None]:
     descriptor = sys.stderr.fileno()
     sys.__stderr__ = os.fdopen(os.dup(descriptor), "w", buffering=1)  # type: ignore[misc]
     read_end, write_end = os.pipe()
-    with suppress(OSError):  # a user may have too many large pipes
-        fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     os.dup2(write_end, descriptor)
     os.close(write_end)
     reader = threading.Thread(target=_log_lines, args=(read_end,), daemon=True)

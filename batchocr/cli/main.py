@@ -55,23 +55,23 @@ def run_app(log_format: LogFormat) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     except _TyperUsageError as error:
-        failed = event("run_failed", error="UsageError", exit_code=ExitCode.USAGE)
-        logger.error("%s", error.format_message(), extra=failed)
-        return ExitCode.USAGE
+        return _failed("UsageError", error.format_message(), ExitCode.USAGE)
     except BatchOcrError as error:
-        failed = event("run_failed", error=type(error).__name__, exit_code=error.exit_code)
-        logger.error("%s", error, exc_info=logger.isEnabledFor(logging.DEBUG), extra=failed)
-        return error.exit_code
+        return _failed(type(error).__name__, str(error), error.exit_code)
     except MemoryError:
-        failed = event("run_failed", error="MemoryError", exit_code=ExitCode.BUG)
         said = "there is not enough memory for this process: raise its limit, or use a smaller model"
-        logger.error("%s", said, exc_info=logger.isEnabledFor(logging.DEBUG), extra=failed)
-        return ExitCode.BUG
-    except Exception as error:
-        failed = event("run_failed", error=type(error).__name__, exit_code=ExitCode.BUG)
-        logger.error("a bug in batchocr: %s: %s", type(error).__name__, error, exc_info=True, extra=failed)
-        return ExitCode.BUG
+        return _failed("MemoryError", said, ExitCode.BUG)
+    except Exception as error:  # noqa: BLE001 (boundary: the command)
+        name = type(error).__name__
+        return _failed(name, f"a bug in batchocr: {name}: {error}", ExitCode.BUG, is_bug=True)
     return ended if isinstance(ended, int) else ExitCode.DONE
+
+
+def _failed(name: str, said: str, exit_code: ExitCode, *, is_bug: bool = False) -> ExitCode:
+    """Log the error that is being handled; returns the exit code."""
+    traceback = is_bug or logger.isEnabledFor(logging.DEBUG)
+    logger.error("%s", said, exc_info=traceback, extra=event("run_failed", error=name, exit_code=exit_code))
+    return exit_code
 
 
 def _show_version(wanted: bool) -> None:

@@ -24,6 +24,9 @@ from batchocr.storage.uris import is_uri
 Flags = Mapping[str, Any]
 """The fields of Config whose flags were given, by name."""
 
+ALL = frozenset(field.name for field in dataclasses.fields(Config))
+"""The names of the options of a run."""
+
 Command = Callable[..., None]
 _LOGGING = "Logging"
 
@@ -62,15 +65,15 @@ def _without_none(hint: Any) -> Any:
 def takes_options(*names: str, **changed: Option) -> Callable[[Command], Command]:
     """Give a command the flags of these options, in place of its parameter `flags`, which gets those that were given.
 
-    Without names: all of them. changed: what the help says about an option that means something else here.
+    changed: what the help says about an option that means something else here.
     """
-    options = {name: option for name, option in declared_options().items() if not names or name in names}
+    options = {name: option for name, option in declared_options().items() if name in names}
     options |= {name: replace(options[name], option=option) for name, option in changed.items()}
 
     def decorate(command: Command) -> Command:
         @wraps(command)
         def with_flags(**arguments: Any) -> None:
-            flags = {name: _as_declared(option, arguments.pop(name)) for name, option in options.items()}
+            flags = {name: arguments.pop(name) for name in options}
             command(**arguments, flags={name: value for name, value in flags.items() if value is not None})
 
         signature = inspect.signature(command, eval_str=True)
@@ -86,23 +89,12 @@ def takes_options(*names: str, **changed: Option) -> Callable[[Command], Command
     return decorate
 
 
-def _as_declared(declared: Declared, given: Any) -> Any:
-    """The number in the text of a flag, if that is what it should be. Raises UsageError in the words of Config."""
-    if given is None or declared.type not in (int, float) or declared.option.also is not None:
-        return given
-    try:
-        return declared.type(given)
-    except ValueError as error:
-        kind = "integer" if declared.type is int else "number"
-        raise UsageError(f"{flag_of(declared.name)} {given!r}: should be a valid {kind}") from error
-
-
 def _parameter(declared: Declared) -> Parameter:
     """The parameter from which Typer makes a flag; two flags, if it is on or off: one takes back what a recipe says.
     None stands for a flag that was not given: a recipe comes before the default of Config."""
-    # Text, as Config refuses in a sentence what does not fit.
-    taken: Any = bool if declared.type is bool else str
     option, name = declared.option, flag_of(declared.name)
+    # Text, where Config refuses in a sentence what does not fit.
+    taken: Any = declared.type if declared.type in (bool, int, float) and option.also is None else str
     if taken is bool:
         name += f"/--no-{declared.name.replace('_', '-')}"
     made = flag(
@@ -141,6 +133,12 @@ def flag(
     )
 
 
+def most_flag(name: str, share: str) -> Any:
+    """A flag for the most that a share of the characters may be."""
+    said = f"Exit with 3 if a larger share of {share} (from 0 to 1)."
+    return flag(name, metavar="F", least=0, most=1, default="none", help=said)
+
+
 def argument(metavar: str, help: str) -> Any:
     """What a command takes without a flag."""
     return typer.Argument(metavar=metavar, show_default=False, help=help)
@@ -150,13 +148,6 @@ def refuse_both(one: str, given: bool, other: str, other_given: bool) -> None:
     """Raises UsageError if both flags were given."""
     if given and other_given:
         raise UsageError(f"{one} and {other} contradict each other: give one of them")
-
-
-def refuse_contradictions(flags: Flags, config: Config, *, quiet: bool, verbose: bool) -> None:
-    """Raises UsageError if a flag asks for what another, or the recipe, rules out."""
-    refuse_both("--quiet", quiet, "--verbose", verbose)
-    if flags.get("resume") and config.overwrite:
-        raise UsageError("--overwrite starts over and --resume continues: give one of them")
 
 
 def as_local_path(name: str, path: str) -> Path:

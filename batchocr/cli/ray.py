@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import logging
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from batchocr.cli import options
 from batchocr.cli.console import printable_lines, write_line
-from batchocr.cli.run import config_of_run, progress_for
-from batchocr.cli.signals import how_to_continue, stop_on_signals
+from batchocr.cli.run import config_of_run, progress_on_stderr, tell_the_end
+from batchocr.cli.signals import stop_on_signals
 from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option
-from batchocr.job.progress import event
 from batchocr.job.stop import StopSwitch
-
-if TYPE_CHECKING:
-    from batchocr.ray.report import ClusterReport
-
-logger = logging.getLogger(__name__)
 
 
 @options.takes_options(
-    *("pages", "dpi", "figures", "text_layer", "password", "null", "follow_symlinks"),
-    *("model", "revision", "layout", "device", "dtype", "vit_dtype"),
-    *("backend", "memory_fraction", "max_new_tokens", "penalties", "vit_batch_size", "vit_max_patches"),
-    *("llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens", "layout_batch_size", "pages_in_flight"),
-    *("workers", "worker_memory"),
-    *("overwrite", "prune", "retry_failed", "stop_after", "page_timeout", "max_page_error_rate", "max_degraded_rate"),
-    *("report", "cache"),
+    *options.ALL - {"limit", "max_doubtful_rate", "only", "resume", "sample_documents", "shard", "work_dir"},
     prune=Option(CONTINUING, "Remove rows of documents that are not there, or of other --pages.", default="off"),
     device=Option(MODEL, "auto takes the cluster's GPUs, or its CPUs if it has none; or cuda, or cpu.", "NAME"),
     report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),
@@ -65,7 +51,6 @@ def ray(
             "--pages-per-task",
             panel=RUN,
             metavar="N",
-            least=1,
             default="1000",
             help="About how many pages an actor reads at a time; longer documents are divided.",
         ),
@@ -76,7 +61,6 @@ def ray(
             "--actors",
             panel=RUN,
             metavar="N",
-            least=1,
             default="one for each GPU that there is, or for each machine if there is none",
             help="How many actors.",
         ),
@@ -94,23 +78,12 @@ def ray(
 
     cluster = Cluster(address, pages_per_task, actors)
     stop = StopSwitch(config.stop_after)
+    progress = None if quiet else progress_on_stderr()
     with stop_on_signals(stop, config):
-        report = run_with(config, inputs, cluster, out=out, stop=stop, progress=progress_for(quiet, log_format))
+        report = run_with(config, inputs, cluster, out=out, stop=stop, progress=progress)
         if log_format == "text" and not quiet and not report.nothing_to_do:
             write_line(f"\n{printable_lines(report.to_text())}\n")
-        _conclude(report, out, how_to_continue(config))
+        num_parts = report.parts.already_done + report.parts.read
+        kept = f"{num_parts:,} of {report.parts.planned:,} parts are there"
+        tell_the_end(report, config, kept=kept, there=f"the table is {out}")
     raise typer.Exit(report.exit_code)
-
-
-def _conclude(report: ClusterReport, out: str, to_continue: str) -> None:
-    """Say where the results are and what to do next."""
-    ended = {"exit_code": report.exit_code, "report": json.loads(report.to_json())}
-    items = report.items
-    if not report.complete:
-        parts = f"{report.parts.already_done + report.parts.read:,} of {report.parts.planned:,} parts are"
-        logger.info("stopped before the end; %s there: %s", parts, to_continue, extra=event("run_stopped", **ended))
-        return
-    for exceeded in report.exceeded:
-        logger.warning("%s; the column error_message says why", exceeded)
-    why = "nothing to do: " if report.nothing_to_do else ""
-    logger.info("%sall %d rows are in %s", why, items.found, out, extra=event("run_finished", **ended))

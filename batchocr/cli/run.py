@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -19,16 +18,15 @@ from batchocr.errors import ExitCode
 from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
-from batchocr.storage.uris import is_uri
-from batchocr.tables.files import report_path
 
 if TYPE_CHECKING:
     from batchocr.job.stats.report import Report
+    from batchocr.ray.report import ClusterReport
 
 logger = logging.getLogger(__name__)
 
 
-@options.takes_options()
+@options.takes_options(*options.ALL)
 def run(
     inputs: options.Inputs,
     out: options.Out,
@@ -44,11 +42,12 @@ def run(
 
     stop = StopSwitch(config.stop_after)
     with stop_on_signals(stop, config):
-        finished = run_with(config, inputs, out=out, stop=stop, progress=progress_for(quiet, log_format))
+        finished = run_with(config, inputs, out=out, stop=stop, progress=None if quiet else progress_on_stderr())
         if log_format == "text" and not quiet and not finished.nothing_to_do:
             write_line(f"\n{printable_lines(format_table(finished))}\n")
-        exit_code = _conclude(finished, config, out)
-    raise typer.Exit(exit_code)
+        _conclude(finished, config, out)
+    assert finished.exit_code is not None  # a run that an error ends returns no report
+    raise typer.Exit(finished.exit_code)
 
 
 def config_of_run(
@@ -59,50 +58,40 @@ def config_of_run(
     if not verbose:
         quieten_libraries(downloads=quiet or not sys.stderr.isatty())
     config = make_config(flags, recipe)
-    options.refuse_contradictions(flags, config, quiet=quiet, verbose=verbose)
+    options.refuse_both("--quiet", quiet, "--verbose", verbose)
+    options.refuse_both("--overwrite", config.overwrite, "--resume", bool(flags.get("resume")))
     return config
 
 
-def progress_for(quiet: bool, log_format: LogFormat) -> Progress | None:
-    if quiet:
-        return None
-    return ProgressBar() if sys.stderr.isatty() and log_format == "text" else ProgressLog()
+def progress_on_stderr() -> Progress:
+    """A bar on a terminal. Logs as JSON go through a pipe, which is none."""
+    return ProgressBar() if sys.stderr.isatty() else ProgressLog()
 
 
-def _conclude(report: Report, config: Config, out: str) -> int:
-    """Say where the results are and what to do next; return the exit code."""
-    report_file = config.report or (f"{out}.report.json" if is_uri(out) else report_path(Path(out)))
-    code = report.exit_code
-    assert code is not None  # a run that an error ends returns no report
-    _tell_of_degraded(report)
-    ended = {"exit_code": code, "report": json.loads(report.to_json())}
-    if not report.complete:
-        items = report.items
-        begun = items.ok + items.degraded + items.failed + items.skipped > items.already_done
-        logger.info(
-            "stopped before the end; finished pages are kept: %s",
-            how_to_continue(config, begun=begun),
-            extra=event("run_stopped", **ended),
-        )
-        logger.info("the report is %s", report_file)
-        return code
-    items = report.items
-    if code == ExitCode.BUG:
-        logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
-    for exceeded in report.exceeded:
-        logger.warning("%s; the column error_message says why", exceeded)
-    rows = "the only row is" if items.found == 1 else f"all {items.found:,} rows are"
-    why = f"nothing to do, {rows} done: " if report.nothing_to_do else ""
-    logger.info("%sthe table is %s, the report %s", why, out, report_file, extra=event("run_finished", **ended))
-    return code
-
-
-def _tell_of_degraded(report: Report) -> None:
-    """Say how many pages were read only in part, in this run and in those that it continues."""
+def _conclude(report: Report, config: Config, out: str) -> None:
+    """Say what came of the run, and what to do next."""
     items = report.items
     if items.degraded:
-        logger.warning(
-            "%d of %s came out incomplete (status degraded); the column error_message says why",
-            items.degraded,
-            counted(items.ok + items.degraded, "page"),
-        )
+        read = counted(items.ok + items.degraded, "page")
+        said = "%d of %s came out incomplete (status degraded); the column error_message says why"
+        logger.warning(said, items.degraded, read)
+    if report.exit_code == ExitCode.BUG:
+        logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
+    report_file = config.report or f"{out}.report.json"
+    kept = f"finished pages are kept, the report is {report_file}"
+    tell_the_end(report, config, kept=kept, there=f"the table is {out}, the report {report_file}")
+
+
+def tell_the_end(report: Report | ClusterReport, config: Config, *, kept: str, there: str) -> None:
+    """Say how the run ended. kept: what there is if it was stopped; there: if not."""
+    ended = {"exit_code": report.exit_code, "report": json.loads(report.to_json())}
+    if not report.complete:
+        said = f"stopped before the end; {kept}: {how_to_continue(config)}"
+        logger.info("%s", said, extra=event("run_stopped", **ended))
+        return
+    for exceeded in report.exceeded:
+        logger.warning("%s; the column error_message says why", exceeded)
+    found = report.items.found
+    rows = "the only row is" if found == 1 else f"all {found:,} rows are"
+    why = f"nothing to do, {rows} done: " if report.nothing_to_do else ""
+    logger.info("%s%s", why, there, extra=event("run_finished", **ended))

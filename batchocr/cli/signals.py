@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final, NoReturn
@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 LONGEST_ENDING_S = 10.0
 """How long a run that is stopped before its first page may take to end."""
 
-_Handler = Callable[[int, FrameType | None], None]
 _CODES: Final[dict[int, ExitCode]] = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.STOPPED}
 
 
@@ -32,20 +31,14 @@ _CODES: Final[dict[int, ExitCode]] = {signal.SIGINT: ExitCode.INTERRUPTED, signa
 def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
     """Inside the block, SIGTERM and the first Ctrl-C stop the run in an orderly way, or at once before its first page;
     a second Ctrl-C always ends it at once."""
-    asked = interrupted = False
+    came: set[int] = set()
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupted
-        if not interrupted:
-            interrupted = True
-            request("interrupted", ExitCode.INTERRUPTED, "; Ctrl-C again to stop at once")
-
-    def terminate(_number: int, _frame: FrameType | None) -> None:
-        request("terminated", ExitCode.STOPPED, "")
-
-    def request(reason: StopReason, exit_code: int, remark: str) -> None:
-        nonlocal asked
-        is_first, asked = not asked, True
+    def end(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and number in came:
+            return  # the same keystroke, or `end_at_once` is called
+        is_first, exit_code = not came, _CODES[number]
+        came.add(number)
+        reason: StopReason = "interrupted" if number == signal.SIGINT else "terminated"
         stop.request(reason)
         if stop.phase == "starting":
             if not is_first:
@@ -55,6 +48,7 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
             logger.info("%s before the first page: run the same command again to start it", reason, extra=stopped)
             raise SystemExit(exit_code)
         last = "the pages in flight are" if stop.phase == "reading" else "the output is"
+        remark = "; Ctrl-C again to stop at once" if number == signal.SIGINT else ""
         said = event("stop_requested", reason=reason)
         logger.info("%s: stopping once %s finished%s", reason, last, remark, extra=said)
 
@@ -66,7 +60,7 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
         logger.info("stopped at once; finished pages are kept: %s", how_to_continue(config), extra=stopped)
         os._exit(ExitCode.INTERRUPTED)
 
-    with _handled({signal.SIGINT: interrupt, signal.SIGTERM: terminate}, end_at_once):
+    with _handled(end, end_at_once):
         yield
 
 
@@ -86,13 +80,13 @@ def clear_up_on_signals() -> Iterator[None]:
         logger.info("stopped before the end: run the same command again", extra=stopped)
         raise SystemExit(exit_code)
 
-    with _handled(dict.fromkeys(_CODES, end), lambda: os._exit(ExitCode.INTERRUPTED)):
+    with _handled(end, lambda: os._exit(ExitCode.INTERRUPTED)):
         yield
 
 
 @contextmanager
-def _handled(handlers: Mapping[int, _Handler], end_at_once: Callable[[], object]) -> Iterator[None]:
-    """Inside the block, the handlers have the signals. They run in the main thread, and not while it hangs in C: so
+def _handled(end: Callable[[int, FrameType | None], None], end_at_once: Callable[[], object]) -> Iterator[None]:
+    """Inside the block, `end` handles both signals. It runs in the main thread, and not while that hangs in C: so
     another thread calls `end_at_once` on a second Ctrl-C."""
     arriving, told = os.pipe()
     os.set_blocking(told, False)
@@ -107,7 +101,7 @@ def _handled(handlers: Mapping[int, _Handler], end_at_once: Callable[[], object]
                         end_at_once()
 
     threading.Thread(target=listen, daemon=True).start()
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {number: signal.signal(number, end) for number in _CODES}
     descriptor = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     try:
         yield
@@ -125,13 +119,10 @@ def _end_after(seconds: float, exit_code: int) -> None:
     timer.start()
 
 
-def how_to_continue(config: Config, *, begun: bool = True) -> str:
-    """What to do to continue a run that was stopped.
-
-    begun: whether there is a row in the journal that would be lost by starting over.
-    """
+def how_to_continue(config: Config) -> str:
+    """What to do to continue a run that was stopped."""
     flags = {"--overwrite": config.overwrite, "--no-resume": not config.resume}
-    without = " and ".join(flag for flag, given in flags.items() if given and begun)
+    without = " and ".join(flag for flag, given in flags.items() if given)
     return f"run the same command again{f', without {without},' if without else ''} to continue"
 
 

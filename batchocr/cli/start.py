@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,14 +35,6 @@ def main() -> None:
 def log_format_of(arguments: Sequence[str]) -> LogFormat:
     """The log format that the command line asks for, before it is parsed: errors of the command line are logged in it
     too."""
-    found: LogFormat = "text"
-    for number, argument in enumerate(arguments):
-        if argument == "--":
-            break
-        name, _, value = argument.partition("=")
-        if name == "--log-format":
-            following = value or "".join(arguments[number + 1 : number + 2])
-            found = "json" if following == "json" else "text"
-        elif argument == "--json":
-            found = "json"
-    return found
+    flags = {"--json", "--log-format=json"}
+    is_json = not flags.isdisjoint(arguments) or ("--log-format", "json") in pairwise(arguments)
+    return "json" if is_json else "text"

@@ -2,24 +2,67 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status, valid_text
+from batchocr.errors import OutputError, UsageError
 from batchocr.job.stats.gates import GateCounts, is_doubtful
 from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
-from batchocr.tables.files import among, files_of, report_path
+from batchocr.tables.files import among, files_of, final_name, report_path
 from batchocr.tables.opened import read_metadata
-from batchocr.tables.table import table_for
+from batchocr.tables.schema import selection_together
+from batchocr.tables.table import TABLE_SUFFIXES, table_for
+
+logger = logging.getLogger(__name__)
 
 _WORKER_BYTES = 2 * 2**30
+
+
+def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """All tables, and the INPUTs that are none: a glob that is not quoted puts all but its first match among them.
+
+    Raises UsageError if no INPUT is left.
+    """
+    found = {os.path.realpath(table): table for table in tables}
+    more = {os.path.realpath(text): Path(text) for text in inputs if _is_table(Path(text))}
+    all_tables = list((found | more).values())
+    outputs = {os.path.realpath(file) for out in all_tables for file in files_of(out, report_path(out))}
+    documents = [text for text in inputs if os.path.realpath(final_name(text)) not in outputs]
+    if not documents:
+        raise UsageError(
+            f"no INPUT is left to compare with: {', '.join(map(str, all_tables))} are tables. Name the documents after "
+            "them: batchocr verify 'part-*.parquet' FOLDER"
+        )
+    if added := [str(table) for real, table in more.items() if real not in found]:
+        logger.info("taken for tables and not for INPUTs, as batchocr wrote them: %s", ", ".join(added))
+    return all_tables, documents
+
+
+def _is_table(path: Path) -> bool:
+    """Whether batchocr wrote it as a table; also one that is damaged or cannot be read, as reading it will say."""
+    if path.suffix.lower() not in TABLE_SUFFIXES or not path.is_file():
+        return False
+    try:
+        return table_for(path).read_metadata(path) is not None
+    except OutputError:
+        return True
+
+
+def asked_for(tables: Sequence[Path]) -> dict[str, Any]:
+    """What the runs of the tables were asked to read, as options; empty if the runs together have no such options.
+    Raises OutputError, OutputMismatchError."""
+    selection = selection_together([read_metadata(table) for table in tables]) or {}
+    return {name: int(value) if name in ("limit", "sample_documents") else value for name, value in selection.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +120,11 @@ class _Row:
 class _Rows:
     """What the tables say about one document, which may have changed between the reading of two rows.
 
-    by_page: None is the document as a whole. page_counts: by doc_id; one each, if the table is sound.
+    by_page: None is the document as a whole. page_counts: by doc_id, the highest that a row says.
     """
 
     by_page: dict[int | None, _Row] = field(default_factory=dict)
-    page_counts: dict[str | None, set[int]] = field(default_factory=dict)
+    page_counts: dict[str | None, int] = field(default_factory=dict)
 
     @property
     def versions(self) -> set[str]:
@@ -93,8 +136,7 @@ class _Rows:
         as they say; None if no row says."""
         if now.page_count is not None and (now.doc_id in self.versions or not self.versions):
             return now.page_count
-        said = self.page_counts.get(now.doc_id) or set().union(*self.page_counts.values())
-        return max(said, default=None)
+        return self.page_counts.get(now.doc_id) or max(self.page_counts.values(), default=None)
 
     @property
     def is_one_failure(self) -> bool:
@@ -164,21 +206,18 @@ class Verifier:
         rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
         self.num_empty += row.status == "ok" and not (row.markdown or "").strip()
         if row.page_count is not None:
-            rows.page_counts.setdefault(row.doc_id, set()).add(row.page_count)
+            rows.page_counts[row.doc_id] = max(row.page_count, rows.page_counts.get(row.doc_id, 0))
 
     def _check_absent(
         self, document: Document, source: str, now: Callable[[Document], DocumentNow]
     ) -> Iterator[VerifyFinding]:
         """Check a document without rows: that is right only if it has none of the pages asked for."""
-        message = "has no row"
         if (self._spec or document.pages) and document.problem is None:
             page_count = now(document).page_count
             if page_count and not self._asked_for(document, page_count):
                 return
-            if page_count is None:
-                message = "has no row, or is shorter than the pages asked for"
         self.counts.rows += 1
-        yield VerifyFinding("missing", source, None, message)
+        yield VerifyFinding("missing", source, None, "has no row")
 
     def _check_document(
         self, document: Document, source: str, rows: _Rows, now: DocumentNow

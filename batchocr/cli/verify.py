@@ -49,8 +49,7 @@ def verify(
     with 3 if there is more than --max-page-error-rate and --max-degraded-rate allow. Documents that are gone, of which
     the table keeps the rows, count with --strict."""
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
-    from batchocr.cli.tables import asked_for, tables_among
-    from batchocr.cli.verifier import Verifier
+    from batchocr.cli.verifier import Verifier, asked_for, tables_among
     from batchocr.tables.opened import find_tables
     from batchocr.tables.page_list import documents_asked_for
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -97,8 +96,7 @@ def view(
     require_replaceable(path)
     remove_leftovers([path])
     choice, findings = _chosen(opened, sort, sample, config.pages, audit_path)
-    num_rows = len(choice.rows)
-    bar = tqdm(total=num_rows, unit=" pages", file=sys.stderr, leave=False, disable=as_json or not sys.stderr.isatty())
+    bar = tqdm(total=len(choice.rows), unit=" pages", leave=False, disable=None)
     with bar, SourceFiles(roots or opened.input_roots, config) as source_files:
         written = write_review(path, choice, opened, source_files, findings=findings, step=bar.update)
     _tell(path, choice, written, as_json=as_json)

@@ -94,14 +94,12 @@ def _require_answer(address: str) -> None:
 @contextmanager
 def _own_signals() -> Iterator[None]:
     """Leave SIGTERM to whoever had it before: Ray takes it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if threading.current_thread() is threading.main_thread():  # it takes it nowhere else
+            signal.signal(signal.SIGTERM, before)
 
 
 @dataclass(frozen=True, slots=True)

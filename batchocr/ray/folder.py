@@ -54,8 +54,6 @@ class Folder:
         return str(self._path)
 
     def names(self) -> set[str]:
-        if self._path.exists() and not self._path.is_dir():
-            raise OutputError(f"--out {self._path} is a file: the parts need a folder of their own")
         with reading(self._path):
             return set(os.listdir(self._path)) if self._path.exists() else set()
 
@@ -181,13 +179,13 @@ class OutputFolder:
             self._remove_parts(but=())
             self.files.remove(CLUSTER_REPORT_NAME)
         self._put_plan(plan)
-        self._remove_stale(() if afresh else plan.items)  # the run before may have put one meanwhile
+        self._remove_parts(but=() if afresh else plan.items)  # the run before may have put one meanwhile
 
     def end(self, items: Iterable[Item]) -> None:
         """Remove parts of other items, which an earlier run may have written since this one began.
         Raises OutputError if it is no longer this run's."""
         self.require_own()
-        self._remove_stale(items)
+        self._remove_parts(but=items)
 
     def require_seen(self) -> None:
         """Raise OutputError unless this machine sees the folder in which the driver has put the plan."""
@@ -238,17 +236,14 @@ class OutputFolder:
     def _put_plan(self, plan: ClusterPlan) -> None:
         self.put_text(_PLAN.dump_json(plan, exclude=_NOT_STORED, by_alias=True).decode(), _PLAN_NAME)
 
-    def _remove_stale(self, items: Iterable[Item]) -> None:
-        if removed := self._remove_parts(but=items):
-            logger.info("removed %d parts whose documents have changed or are gone", removed)
-
-    def _remove_parts(self, *, but: Iterable[Item]) -> int:
-        """Remove the parts of other items, and return how many these were."""
+    def _remove_parts(self, *, but: Iterable[Item]) -> None:
+        """Remove the parts of other items."""
         kept = {item.name for item in but}
         others = [name for name in self.files.names() if _is_part(name) and name not in kept]
         for name in others:
             self.files.remove(name)
-        return len(others)
+        if others:
+            logger.info("removed %d parts that are not of this run or whose documents have changed", len(others))
 
 
 def read_part(part: Path | pa.NativeFile, metadata: RunMetadata, name: str) -> PartRows:

@@ -69,16 +69,12 @@ class Item:
         digest = hashlib.sha256(json.dumps([self.pages, held]).encode()).hexdigest()
         return f"part-{self.number:06d}-{digest[:16]}.parquet"
 
-    def page_indices(self, document: PlannedDocument) -> Sequence[int | None]:
-        """The rows that it has of one of its documents; None for the document as a whole."""
-        if not document.page_count:
-            return [None]
-        return wanted_pages(self.pages, document.page_count)
-
     def failed_rows(self, failure: Failure, *, attempts: int) -> Iterator[PageResult]:
         """Yield all of its rows, failed."""
         for document in self.documents:
-            for page_index in self.page_indices(document):
+            count = document.page_count
+            wanted: Sequence[int | None] = wanted_pages(self.pages, count) if count else [None]
+            for page_index in wanted:
                 yield PageResult(
                     document.source,
                     page_index,

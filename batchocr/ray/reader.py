@@ -6,7 +6,6 @@ This module does not import Ray.
 
 from __future__ import annotations
 
-import os
 import platform
 import tempfile
 import time
@@ -34,10 +33,9 @@ _PUT_AGAIN_S = (5.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A reader that is ready. metadata: what its rows depend on. pid: of its process."""
+    """A reader that is ready. metadata: what its rows depend on."""
 
     node: str
-    pid: int
     metadata: RunMetadata
     settings: dict[str, Setting]
 
@@ -80,7 +78,7 @@ class Reader:
             raise OutputError(f"on {platform.node()}: {error}") from error
         self._session = Session(self._config, begun_in=self._begun_in)
         self._session.load()
-        return Loaded(platform.node(), os.getpid(), self._session.metadata, self._session.settings())
+        return Loaded(platform.node(), self._session.metadata, self._session.settings())
 
     def read(self, item: Item, *, again: bool) -> ItemRead:
         """Read an item and put its part into the folder. again: read only what failed in the part that is there.

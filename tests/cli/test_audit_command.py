@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,7 +12,6 @@ import psutil
 import pymupdf
 import pytest
 
-from batchocr.cli.main import run_app
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
 from batchocr.documents.audit.audit import audit_table
@@ -23,7 +21,7 @@ from batchocr.tables import parquet
 from batchocr.tables.files import journal_path
 from batchocr.tables.opened import open_rows
 from batchocr.tables.schema import RunMetadata, fingerprint_of_settings
-from tests.support.running import children, raising
+from tests.support.running import children, raising, said_by
 
 FIRST = "The ferry left at six and carried 1482 people."
 SECOND = "Nobody asked the miller about the beehive."
@@ -58,11 +56,6 @@ def make_table(folder: Path, contents: list[str]) -> Path:
     return folder / "table.parquet"
 
 
-def audit(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["batchocr", "audit", *map(str, arguments)])
-    return run_app("text")
-
-
 @pytest.fixture
 def second_reader() -> None:
     for name in ("rapidocr", "onnxruntime", "cv2"):
@@ -71,15 +64,14 @@ def second_reader() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("second_reader")
-def test_it_finds_what_a_table_omits_and_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_it_finds_what_a_table_omits_and_changes(tmp_path: Path) -> None:
     table = make_table(tmp_path, [f"{FIRST} {SECOND}", FIRST, f"{FIRST} {SECOND}".replace("1482", "1432")])
     before = table.read_bytes()
     out = tmp_path / "audit.parquet"
-    given = (table, "--all", "--out", out, "--workers", 1, "--json", "--max-omitted", 0.1)
-    assert audit(monkeypatch, *given) == 3
-    report = json.loads(capfd.readouterr().out)
+    given = ("audit", table, "--all", "--out", out, "--workers", "1", "--json", "--max-omitted", "0.1")
+    code, shown, _ = said_by(*given)
+    report = json.loads(shown)
+    assert code == 3
     assert (report["pages_compared"], report["pages_empty"], report["pages_with_findings"]) == (3, 1, 2)
     assert report["omitted"]["low"] == report["omitted"]["estimate"] == report["omitted"]["high"]
     found = [[(finding.kind, finding.second_text) for finding in page.findings] for page in read_pages(out)]
@@ -88,13 +80,12 @@ def test_it_finds_what_a_table_omits_and_changes(
     assert table.read_bytes() == before
     assert not journal_path(out).exists()
     written = out.read_bytes()
-    assert audit(monkeypatch, *given) == 3  # a finished audit is shown again
-    assert json.loads(capfd.readouterr().out) == report
+    assert said_by(*given)[:2] == (3, shown)  # a finished audit is shown again
     assert out.read_bytes() == written
     out.unlink()
     killer = threading.Thread(target=kill_workers, args=(children(),))
     killer.start()
-    audit(monkeypatch, *given)
+    said_by(*given)
     killer.join()
     assert out.read_bytes() == written, "it is the same if it is made again and loses its workers"
 
@@ -110,61 +101,52 @@ def kill_workers(before: list[psutil.Process]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("second_reader")
-def test_documents_that_are_gone_are_said_to_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_documents_that_are_gone_are_said_to_be(tmp_path: Path) -> None:
     table = make_table(tmp_path, [FIRST])
     (tmp_path / "report.pdf").unlink()
-    assert audit(monkeypatch, table, "--all", "--out", tmp_path / "audit.parquet", "--workers", 1) == 3
-    assert "2 pages could not be drawn again" in capfd.readouterr().err
+    code, _, log = said_by("audit", table, "--all", "--out", tmp_path / "audit.parquet", "--workers", "1")
+    assert (code, "2 pages could not be drawn again" in log) == (3, True)
     assert [page.outcome for page in read_pages(tmp_path / "audit.parquet")] == ["unreadable"] * 2
 
 
-def test_without_the_extra_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchocr.pages.protocol.second_reader.find_spec", lambda name: None)
     table = make_table(tmp_path, [FIRST])
-    assert audit(monkeypatch, table, "--out", tmp_path / "audit.parquet") == 2
-    assert capfd.readouterr().err.splitlines() == [
-        "batchocr: error: an audit needs its second reader: pip install 'batchocr[audit]'"
-    ]
+    said = "batchocr: error: an audit needs its second reader: pip install 'batchocr[audit]'\n"
+    assert said_by("audit", table, "--out", tmp_path / "audit.parquet") == (2, "", said)
 
 
 def test_what_is_no_audit_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchocr.documents.audit.audit.require_second_reader", lambda: "rapidocr 0")
     table = make_table(tmp_path, [FIRST])
     before = table.read_bytes()
-    assert audit(monkeypatch, table, "--out", table) == 6
+    assert said_by("audit", table, "--out", table)[0] == 6
     assert table.read_bytes() == before
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_an_audit_of_another_table_or_choice_is_not_taken_for_this_one(
-    is_finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    is_finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("batchocr.documents.audit.audit.require_second_reader", lambda: "rapidocr 0")
     table, out = make_table(tmp_path, [FIRST]), tmp_path / "audit.parquet"
     (tmp_path / "report.pdf").unlink()
     if is_finished:
-        assert audit(monkeypatch, table, "--out", out) == audit(monkeypatch, table, "--out", out) == 3
+        assert said_by("audit", table, "--out", out)[0] == said_by("audit", table, "--out", out)[0] == 3
     else:
         with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
             killed.setattr(AuditJournal, "finish", raising(KeyboardInterrupt()))
             audit_table(open_rows(table), out, Choice("sample", 200), roots=(), config=Config())
     kept = (out if is_finished else journal_path(out)).read_bytes()
-    assert audit(monkeypatch, table, "--out", out, "--seed", 1) == 6
-    assert "belongs to an audit with another seed" in capfd.readouterr().err
+    code, _, log = said_by("audit", table, "--out", out, "--seed", "1")
+    assert (code, "belongs to an audit with another seed" in log) == (6, True)
     make_table(tmp_path, [SECOND])
-    assert audit(monkeypatch, table, "--out", out) == 6
-    assert "belongs to an audit with another table" in capfd.readouterr().err
+    code, _, log = said_by("audit", table, "--out", out)
+    assert (code, "belongs to an audit with another table" in log) == (6, True)
     assert (out if is_finished else journal_path(out)).read_bytes() == kept
     if is_finished:
-        monkeypatch.setattr(sys, "argv", ["batchocr", "view", str(table), "--audit", str(out), "--out", f"{out}.html"])
-        assert run_app("text") == 0
-        told = capfd.readouterr()
-        assert "no more: 1 page of the audit" in told.err
-        assert "1 page, " in told.out
+        code, shown, log = said_by("view", table, "--audit", out, "--out", f"{out}.html")
+        assert (code, "1 page, " in shown, "no more: 1 page of the audit" in log) == (0, True, True)
 
 
 def page(position: int) -> AuditedPage:

@@ -46,7 +46,6 @@ def objects(stderr: str) -> list[dict[str, object]]:
     [
         (("docs",), 2, "--out"),
         ((*OUT, "--dpi", "0"), 2, "--dpi 0: should be greater than 0"),
-        (("no-such-folder", "--out", "table.parquet"), 4, "no-such-folder does not exist"),
         ((*OUT, "--model", "./no-such-model"), 5, "no-such-model"),
         (("docs", "--out", "no-such-folder/table.parquet", "--model", "MODEL"), 6, "no-such-folder"),
         ((*OUT, "--model", "MODEL"), 3, "1 of 1 row"),
@@ -66,9 +65,8 @@ def test_every_way_to_fail_is_said_in_json(tmp_path: Path, arguments: tuple[str,
     assert lines[-1]["event"] == ("run_finished" if code == 3 else "run_failed")
 
 
-@pytest.mark.parametrize("verbose", [(), ("--verbose",)], ids=["", "verbose"])
-def test_a_bug_and_its_traceback_are_one_object(verbose: tuple[str, ...]) -> None:
-    exit_code, stderr = ended(start("raise KeyError('x')", *RUN, *JSON, *verbose))
+def test_a_bug_and_its_traceback_are_one_object() -> None:
+    exit_code, stderr = ended(start("raise KeyError('x')", *RUN, *JSON))
     [line] = objects(stderr)
     assert (exit_code, line["event"], line["error"]) == (1, "run_failed", "KeyError")
     assert "KeyError" in str(line["traceback"])
@@ -86,15 +84,6 @@ def test_what_libraries_and_processes_write_is_in_json_too() -> None:
     assert "a process" in said
     assert "ZeroDivisionError: division by zero" in said
     assert {line["level"] for line in lines if line["message"] == "a process"} == {"warning"}
-
-
-def test_a_flood_from_a_library_that_keeps_python_from_reading_does_not_hang_the_run() -> None:
-    """As long as it fits into the pipe."""
-    flood = "import ctypes; ctypes.PyDLL(None).write(2, (b'x' * 99_999 + b'\\n') * 10, 1_000_000); return report()"
-    exit_code, stderr = ended(start(flood, *RUN, *JSON))
-    assert exit_code == 0
-    said = [line["message"] for line in objects(stderr)]
-    assert said.count("x" * 99_999) == 10
 
 
 def test_more_than_the_pipe_holds_is_in_json_whole() -> None:
@@ -126,10 +115,8 @@ def test_a_reader_of_the_json_that_has_gone_changes_nothing() -> None:
     [
         (["run", "--log-format", "json"], "json"),
         (["run", "--log-format=json", "x"], "json"),
-        (["run", "--log-format", "json", "--log-format=text"], "text"),
         (["run", "--log-format"], "text"),
         (["run", "--log-format", "xml"], "text"),
-        (["run", "--", "--log-format", "json"], "text"),
         (["verify", "t.parquet", "docs", "--json"], "json"),
         (["run", "json"], "text"),
     ],

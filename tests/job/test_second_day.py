@@ -16,8 +16,7 @@ import pytest
 
 import batchocr
 from batchocr.cli.options import as_local_path
-from batchocr.cli.tables import asked_for
-from batchocr.cli.verifier import Verifier
+from batchocr.cli.verifier import Verifier, asked_for
 from batchocr.config import Config
 from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.session import Session

@@ -116,7 +116,7 @@ class Actor:
     def load(self) -> Loaded:
         if self.loading is not None:
             raise self.loading
-        return Loaded(self.node, 1, self.metadata, {})
+        return Loaded(self.node, self.metadata, {})
 
     def read(self, item: object, *, again: bool) -> None:
         if self.ending is not None:

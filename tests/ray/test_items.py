@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from batchocr.config import Config
-from batchocr.data import Document
+from batchocr.data import Document, Failure
 from batchocr.job.survey.look import count_pages
 from batchocr.ray.items import Item, PlannedDocument, divide, look_at_file, unchanged_items
 from tests.support.running import draw_pdf
@@ -52,7 +52,7 @@ def test_only_the_pages_asked_for_are_divided() -> None:
 def test_a_document_that_cannot_be_counted_takes_one_row() -> None:
     [item] = items(planned("odd", None))
     assert item.num_rows == 1
-    assert list(item.page_indices(item.documents[0])) == [None]
+    assert [row.page_index for row in item.failed_rows(Failure("crashed", "it went"), attempts=1)] == [None]
 
 
 def test_a_name_changes_with_what_the_item_holds() -> None:

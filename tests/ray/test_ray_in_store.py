@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 import batchocr.ray
-from batchocr.errors import OutputMismatchError
 from batchocr.ray.cluster import connected
-from tests.support.deadly_reader import DeadlyReader
 from tests.support.object_store import running_store, used
 from tests.support.running import draw_pdf, read_rows, texts
 
@@ -25,16 +23,15 @@ pytestmark = [
 ]
 
 
-def test_input_and_parts_may_be_in_a_store(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_input_and_parts_may_be_in_a_store_and_every_command_reads_these_as_one_table(
+    place: Path, tmp_path: Path
+) -> None:
     plain = read_rows(place / "plain.parquet")
     out = "s3://pages/out/run1/"
     options: dict[str, Any] = {"out": out, "model": place / "model", "pages_per_task": 2, "actors": 1}
     with running_store() as store, used(store), connected(None):
         store.put("pages", {f"in/{path.name}": path.read_bytes() for path in (place / "in").iterdir()})
-        with monkeypatch.context() as patched:
-            patched.setattr("batchocr.ray.driver.Reader", DeadlyReader)
-            report = batchocr.ray.run("s3://pages/in/", **options)
-        assert (report.items.failed, report.parts.lost_twice) == (3, 1)
+        report = batchocr.ray.run("s3://pages/in/", **options)
         parts = {key for key in store.keys("pages") if key.startswith("out/run1/part-")}
         assert len(parts) == report.parts.planned
         assert set(store.keys("pages")) - parts == {
@@ -42,13 +39,8 @@ def test_input_and_parts_may_be_in_a_store(place: Path, tmp_path: Path, monkeypa
             "out/run1/report.json",
             "out/run1/run.json",
         }
-        again = batchocr.ray.run("s3://pages/in/", **options)
-        assert (again.parts.already_done, again.parts.read) == (report.parts.planned - 1, 1)
         assert texts(batchocr.open_table(out).rows()) == texts(plain)
         assert batchocr.ray.run("s3://pages/in/", retry_failed=False, **options).nothing_to_do
-        with pytest.raises(OutputMismatchError, match="dpi 200 there, 100 here"):
-            batchocr.ray.run("s3://pages/in/", dpi=100, **options)
-
         store.delete("pages", "in/broken.pdf")
         store.put("pages", {"in/letter-1.pdf": draw_pdf(tmp_path / "letter.pdf", "Dear all").read_bytes()})
         report = batchocr.ray.run("s3://pages/in/", prune=True, **options)

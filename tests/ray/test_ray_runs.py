@@ -39,14 +39,6 @@ def command(place: Path, out: str, *options: str) -> list[str]:
     return [*program, "--model", str(place / "model"), "--pages-per-task", "4", "--actors", "1", *options]
 
 
-def run_ray(place: Path, out: str, *options: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command(place, out, *options), capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
-
-
 def rows_of(place: Path, out: str) -> list[PageResult]:
     return list(batchocr.open_table(place / out).rows())
 
@@ -126,7 +118,7 @@ def test_an_item_that_takes_its_actors_down_becomes_rows_that_say_so_and_is_trie
 
 @pytest.mark.long
 @pytest.mark.usefixtures("_connected")
-def test_the_folder_follows_its_input_and_every_command_reads_it_as_one_table(place: Path, tmp_path: Path) -> None:
+def test_the_folder_follows_its_input(place: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "model").symlink_to(place / "model")
     draw_pdf(tmp_path / "in" / "a.pdf", "one", "two", "three")
@@ -141,19 +133,6 @@ def test_the_folder_follows_its_input_and_every_command_reads_it_as_one_table(pl
     assert (report.parts.already_done, len(first - now)) == (3, 1)
     found = duckdb.sql(f"SELECT source, count(*) FROM '{tmp_path}/out/*.parquet' GROUP BY 1 ORDER BY 1").fetchall()
     assert found == [("a.pdf", 3), ("b.pdf", 1), ("c.pdf", 3), ("d.pdf", 1)]
-    assert [document.source for document in batchocr.open_table(tmp_path / "out").documents()] == [
-        f"{name}.pdf" for name in "abcd"
-    ]
-    for arguments in (
-        ["verify", "out", "in"],
-        ["export", "out", "--to", "texts"],
-        ["view", "out", "--out", "review.html"],
-        ["compare", "out", "out"],
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "batchocr", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.long
@@ -178,9 +157,6 @@ def test_what_cannot_be_read_on_a_cluster_is_refused(place: Path) -> None:
         batchocr.ray.run([place / "in" / "book.pdf"], out=place / "refused", pages="90-99")
     with pytest.raises(UsageError, match="--pages-per-task 0"):
         run(place, "refused", pages_per_task=0)
-    done = run_ray(place, "refused", "--address", "127.0.0.1:1")
+    asked = command(place, "refused", "--address", "127.0.0.1:1")  # this process may be connected already
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (done.returncode, "no connection to a Ray cluster at 127.0.0.1:1" in done.stderr) == (1, True)
-    (place / "other").mkdir()
-    (place / "other" / "x.parquet").write_bytes(b"")
-    with pytest.raises(OutputMismatchError, match=r"no run\.json"):
-        run(place, "other")

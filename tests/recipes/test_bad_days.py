@@ -1,17 +1,13 @@
 """What becomes of each recipe on a bad day: a damaged file, an empty folder, a store that is away, a stop.
 
-What batchocr exits with then is found out with the real one. For the recipes a stand-in exits with that code, and
-writes down what it was asked to do; the schedulers follow the recipes' own rules.
+A stand-in for batchocr exits with the code of such a day, and writes down what it was asked to do; the schedulers
+follow the recipes' own rules.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-import signal
-import socket
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -24,11 +20,12 @@ import typer.main
 import yaml
 
 from batchocr.cli.main import app
+from batchocr.cli.options import ALL
+from batchocr.config import make_config
 from batchocr.errors import ExitCode
-from tests.support.jobs import wait_for_rows
 from tests.support.recipes import RECIPES, FailError, Machine, unit
 
-DAMAGED, EMPTY, AWAY = ExitCode.TOO_MANY_FAILURES, ExitCode.NO_INPUT, ExitCode.STOPPED
+DAMAGED = ExitCode.TOO_MANY_FAILURES
 _MOST_ATTEMPTS = 200
 
 
@@ -146,6 +143,8 @@ def done_with(machine: Machine, code: ExitCode, run: Callable[[], None]) -> tupl
     calls = [line.split() for line in (machine.root / "calls").read_text().splitlines()]
     commands = cast(Any, typer.main.get_command(app)).commands
     asked = [(name, commands[name].make_context(name, arguments).params) for name, *arguments in calls]
+    for _, params in asked:
+        make_config({name: params[name] for name in ALL & params.keys() if params[name] is not None})
     reading = [params for name, params in asked if name != "verify"]
     verifying = [params for name, params in asked if name == "verify"]
     assert calls[0][0] in ("run", "ray")
@@ -198,28 +197,3 @@ def test_the_images_are_those_that_the_jobs_take() -> None:
     built = re.findall(r"-t (\S+) \.", "".join(path.read_text() for path in (RECIPES / "docker").iterdir()))
     for name in ("kubernetes/read.yaml", "kubernetes/verify.yaml", "ray/rayjob.yaml"):
         assert set(re.findall(r"image: (\S+)", (RECIPES / name).read_text())) <= set(built)
-
-
-@pytest.mark.long
-@pytest.mark.slow
-def test_what_batchocr_exits_with(machine: Machine, model: None) -> None:
-    root = machine.root
-    job = [sys.executable, "-m", "batchocr", "run", "--model", f"{root}/models/mineru", "--workers", "1", "--dpi", "72"]
-    (root / "data" / "in" / "broken.pdf").write_bytes(b"%PDF-1.7 and nothing more")
-    (root / "empty").mkdir()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        away = machine.run([*job, "s3://mine/in", "--out", "c.parquet"], AWS_ENDPOINT_URL=endpoint)
-    damaged = machine.run([*job, "data/in", "--out", "a.parquet", "--max-degraded-rate", "1"])
-    empty = machine.run([*job, "empty", "--out", "b.parquet"])
-    assert (damaged.returncode, empty.returncode, away.returncode) == (DAMAGED, EMPTY, AWAY), away.stderr
-    many = [f"{root}/data/in/letter.pdf", *(str(root / "data" / "in" / f"{number}.pdf") for number in range(40))]
-    for number, path in enumerate(many[1:]):
-        (root / "data" / "in" / path).write_bytes((root / "data/in/letter.pdf").read_bytes() + b"\n" * (number + 1))
-    out = root / "d.parquet"
-    with subprocess.Popen([*job, *many, "--out", str(out)], stderr=subprocess.PIPE, text=True) as process:
-        wait_for_rows(process, out, 1)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-    assert process.returncode == ExitCode.STOPPED

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
-from tests.support.running import read_rows
 
 RECIPES = ROOT / "recipes"
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine with one document, a model, and the commands that recipes call. All its paths begin with `root`."""
+    """A machine with the commands that recipes call. All its paths begin with `root`."""
 
     root: Path
 
@@ -44,18 +43,6 @@ class Machine:
         return subprocess.run(
             command, env=known | environment, cwd=self.root, capture_output=True, text=True, timeout=120, check=False
         )
-
-    def succeed(self, command: list[str], **environment: str) -> str:
-        """Run a command that has to succeed; returns what it prints."""
-        done = self.run(command, **environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def tables(self) -> list[str]:
-        """The names of the tables, each of which must hold the document's page."""
-        found = sorted((self.root / "data" / "out").glob("*.parquet"))
-        assert all([row.source for row in read_rows(path)] == ["letter.pdf"] for path in found)
-        return [path.name for path in found]
 
 
 def unit(machine: Machine, name: str) -> RawConfigParser:

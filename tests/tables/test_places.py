@@ -101,10 +101,10 @@ def test_a_model_that_is_no_folder_is_called_that(odd: Path, name: str) -> None:
     [
         ("folder.parquet", "cannot be read: Is a directory"),
         ("file/x.toml", "cannot be read: Not a directory"),
-        ("broken", "there is no recipe"),
+        ("broken", "cannot be read: No such file"),
         ("loop", "cannot be read: Too many levels of symbolic links"),
         (LONG, "cannot be read: File name too long"),
-        ("a\0b", "cannot be read: embedded null byte"),
+        ("a\0b", "embedded null byte"),
     ],
 )
 def test_a_recipe_that_cannot_be_read_is_wrong_usage(odd: Path, name: str, said: str) -> None:
