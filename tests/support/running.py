@@ -88,12 +88,6 @@ def eventually(look: Callable[[], T]) -> T:
     return found
 
 
-def mapped_pixels() -> set[str]:
-    """The pieces of shared memory with pixels that this process has mapped, by their addresses."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split()[0] for line in lines if "batchocr-pixels" in line}
-
-
 def workers_of(process: psutil.Process | None = None) -> list[psutil.Process]:
     """The worker processes of this process, or of another."""
     return _children_of(process, "batchocr.pages")
