@@ -123,8 +123,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     ("fault", "kind", "attempts", "points"),
     [
         ("segfault", "crashed", 2, AT_FEW_POINTS),
-        ("exit", "crashed", 2, AT_FEW_POINTS),
-        ("lie", "crashed", 2, AT_FEW_POINTS),
         ("kill", "crashed", 5, AT_FEW_POINTS),
         ("hang", "timeout", 2, AT_FEW_POINTS),
         ("out-of-memory", "out_of_memory", 2, AT_FEW_POINTS),
