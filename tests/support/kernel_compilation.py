@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
@@ -62,7 +63,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What a compiled kernel uses. registers: per thread. shared_bytes: per program. spilled_bytes: thread stack.
+    """What a compiled kernel uses. shared_bytes: per program. spilled_bytes: thread stack.
 
     wide_accesses, narrow_accesses: instructions that move 16 bytes or more, and fewer, between a thread and the GPU's
     memory. tensor_core_products: instructions.
@@ -70,8 +71,6 @@ class KernelResources:
 
     kernel: str
     architecture: int
-    warps: int
-    registers: int
     shared_bytes: int
     spilled_bytes: int
     wide_accesses: int
@@ -118,7 +117,7 @@ def _truncated(
     dtype: tl.dtype,
     truncated: Any = InterpreterBuilder.create_fp_trunc,
 ) -> TensorHandle:
-    """RequestBatch float32 to the nearest bfloat16, as the GPU does. The interpreter would drop the bits behind it."""
+    """Round float32 to the nearest bfloat16, as the GPU does. The interpreter would drop the bits behind it."""
     if (values.dtype.scalar, dtype.scalar) != (tl.float32, tl.bfloat16):
         return truncated(self, values, dtype)
     rounded = torch.from_numpy(values.data).to(torch.bfloat16)
@@ -174,6 +173,7 @@ def pretended_gpu(run: Callable[..., None], stream: Callable[[], int] = lambda: 
         kernel.module = kernel.function = kernel._run = None
 
 
+@cache
 def resources(launch: Launch, architecture: int) -> list[KernelResources]:
     """Compile what a call would launch, and read from the machine code what each kernel uses."""
     return [_resources(kernel, architecture) for kernel in compiled(launch, architecture)]
@@ -187,14 +187,12 @@ def _resources(kernel: CompiledKernel, architecture: int) -> KernelResources:
             [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", cubin], check=True, capture_output=True, text=True
         )
     sizes = _access_bytes(kernel.asm["ptx"])
-    usage = dict(re.findall(r"\b(REG|STACK):(\d+)", dump.stdout))
+    [stack_bytes] = re.findall(r"\bSTACK:(\d+)", dump.stdout)
     return KernelResources(
         kernel=kernel.metadata.name,
         architecture=architecture,
-        warps=kernel.metadata.num_warps,
-        registers=int(usage["REG"]),
         shared_bytes=kernel.metadata.shared,
-        spilled_bytes=int(usage["STACK"]),
+        spilled_bytes=int(stack_bytes),
         wide_accesses=sum(size >= 16 for size in sizes),
         narrow_accesses=sum(size < 16 for size in sizes),
         tensor_core_products=len(_TENSOR_CORE.findall(kernel.asm["ptx"])),
