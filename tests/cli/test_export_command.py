@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.pages.input.sources import find_documents
 from batchocr.tables.journal import Journal, JournalEntry
 from tests.support.documents import METADATA, block, draw, rows_of, text_row, write_table
-from tests.support.running import preserved_logging
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +30,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Run `batchocr export` in the test's folder; returns its exit code, what it printed, and what it logged."""
     monkeypatch.chdir(tmp_path)
 
@@ -41,8 +40,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
         code = run_app("json")
         return code, *capfd.readouterr()
 
-    with preserved_logging():
-        yield run
+    return run
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -145,8 +144,7 @@ def raising(error: BaseException) -> Callable[..., None]:
 def run_app(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
     """The command in this process, which takes a fraction of the time of a new one; its exit code."""
     monkeypatch.setattr(sys, "argv", ["batchocr", *map(str, arguments)])
-    with preserved_logging():
-        return run_command_line("text")
+    return run_command_line("text")
 
 
 def said_by(*arguments: str | Path) -> tuple[int, str, str]:
@@ -155,15 +153,3 @@ def said_by(*arguments: str | Path) -> tuple[int, str, str]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(log):
         code = run_app(patch, *arguments)
     return code, out.getvalue(), log.getvalue()
-
-
-@contextmanager
-def preserved_logging() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("batchocr")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(levels[0])
-        own.setLevel(levels[1])
