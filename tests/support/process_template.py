@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -28,8 +29,8 @@ from batchocr.machine import JOB_SIGNALS
 from batchocr.processes.child import ENGINE_COMMAND, WORKER_COMMAND, _finding_batchocr
 
 MODULE = "tests.support.process_template"
-COUNTING = Path(__file__).resolve().parent / "counting"
-"""A folder for PYTHONPATH, with which workers count the pages that they begin; they may still be forked."""
+PAGES_BEGUN = "BATCHOCR_TEST_PAGES_BEGUN"
+"""The variable with the file into which workers write a line for each page that they begin."""
 
 USE = f"""
 import sys
@@ -100,9 +101,7 @@ class ProcessTemplates:
 
     def _loads_otherwise(self, environment: Mapping[str, str]) -> bool:
         """Whether a process would load other things, or in another way, than the templates have."""
-        loading = _of_loading(environment)
-        loading["PYTHONPATH"] = loading["PYTHONPATH"].removesuffix(f":{COUNTING}")
-        return loading != json.loads(Path(os.environ[_FOLDER], _LOADED_WITH).read_text())
+        return _of_loading(environment) != json.loads(Path(os.environ[_FOLDER], _LOADED_WITH).read_text())
 
 
 def _of_loading(environment: Mapping[str, str]) -> dict[str, str]:
@@ -200,11 +199,14 @@ def _exit_code(ended: Any) -> int:
 
 
 def _load(module: str) -> None:
+    """All that its processes would load one by one."""
     if module == ENGINE_COMMAND[-1]:
         from transformers import AutoTokenizer  # noqa: F401
 
+        import batchocr.engine.serve
     else:
-        import tests.support.worker_entry  # noqa: F401
+        import batchocr.pages.protocol.mineru
+        import batchocr.pages.serve  # noqa: F401
 
 
 def _work(
@@ -242,28 +244,28 @@ def _work(
 
 
 def _run(command: Sequence[str]) -> None:
-    if os.environ["PYTHONPATH"].endswith(str(COUNTING)):
-        sys.path.insert(0, str(COUNTING))
-        __import__("sitecustomize")
-    descriptor = int(command[-1])
-    if command[-2] == _ENTRY:
-        from tests.support.worker_entry import main
-
-        sys.argv = ["", command[-1]]
-        main(descriptor)
-    elif command[-2] == _HARMFUL:
-        from tests.support import harmful_kernels
-
-        harmful_kernels.main(descriptor)
-    elif command[-2] == ENGINE_COMMAND[-1]:
-        from batchocr.engine.serve import serve
-
-        serve(descriptor)
+    program, descriptor = command[-2:]
+    sys.argv = [program, descriptor]
+    if program == WORKER_COMMAND[-1] and PAGES_BEGUN in os.environ:
+        _note_pages(Path(os.environ[PAGES_BEGUN]))
+    if program in _MODULES:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
-        from batchocr.pages.__main__ import make_protocol
-        from batchocr.pages.serve import serve as serve_pages
+        runpy.run_path(program, run_name="__main__")
 
-        serve_pages(descriptor, make_protocol)
+
+def _note_pages(path: Path) -> None:
+    from batchocr.pages.page_worker import PageWorker
+    from batchocr.processes.messages import ReadPage
+
+    read = PageWorker._read
+
+    def note_and_read(worker: PageWorker, task: ReadPage) -> None:
+        with path.open("ab", buffering=0) as file:
+            file.write(b"page\n")
+        read(worker, task)
+
+    PageWorker._read = note_and_read  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -21,11 +21,10 @@ import pytest
 from batchocr.cli.main import run_app as run_command_line
 from batchocr.data import PageResult
 from batchocr.tables.table import table_for
-from tests.support.process_template import MODULE, name_of_forked
+from tests.support.process_template import MODULE, USE, name_of_forked
 
 DEADLINE_S = 60.0
 QUICK_MODEL = Path(__file__).parent / "quick_model" / "checkpoint"
-_COMMAND = Path(__file__).with_name("templated_command.py")
 T = TypeVar("T")
 
 
@@ -48,9 +47,11 @@ def draw_pdf(path: Path, *pages: str) -> Path:
     return path
 
 
-def command(*arguments: str | Path, name: str = "run") -> list[str | Path]:
-    """`batchocr run`, or another of its commands, with its workers and engines forked from templates."""
-    return [sys.executable, "-P", _COMMAND, name, *arguments]
+def command(*arguments: str | Path, name: str = "run", before: str = "") -> list[str | Path]:
+    """`batchocr run`, or another of its commands, with its workers and engines forked from templates. before: what to
+    run ahead of it."""
+    program = f"{USE}{before}\nfrom batchocr.cli.start import main\nmain()"
+    return [sys.executable, "-P", "-c", program, name, *arguments]
 
 
 def run_command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
