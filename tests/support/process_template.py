@@ -127,8 +127,8 @@ class ForkedProcess:
         finally:
             os.close(lifeline)
         self.returncode: int | None = None
-        [self.pid] = _INT.unpack(self._template.recv(_INT.size))
-        self._pidfd = os.pidfd_open(self.pid)
+        number, [self._pidfd], *_ = socket.recv_fds(self._template, _INT.size, 1)
+        [self.pid] = _INT.unpack(number)
 
     def wait(self, timeout: float | None = None) -> int | None:
         if self.returncode is None:
@@ -161,22 +161,14 @@ def _serve(path: str, module: str) -> None:
     _load(module)
     set_by_modules = {name: value for name, value in os.environ.items() if name not in before}
     running: dict[int, socket.socket] = {}
-    ended: dict[socket.socket, int] = {}
     while True:
-        for ready in select.select([0, orders, *running, *ended], [], [])[0]:
+        for ready in select.select([0, orders, *running], [], [])[0]:
             if ready == 0:
                 return
             if ready in running:
-                owner = running.pop(ready)
-                ended[owner] = ready
-                with suppress(OSError):  # the owner may be gone
-                    owner.sendall(_INT.pack(_exit_code(os.waitid(os.P_PIDFD, ready, os.WEXITED | os.WNOWAIT))))
-                continue
-            if ready in ended:  # its owner knows: until now, its number was not to be that of another
-                process = ended.pop(ready)
-                os.waitid(os.P_PIDFD, process, os.WEXITED)
-                os.close(process)
-                ready.close()
+                with running.pop(ready) as owner, suppress(OSError):  # the owner may be gone
+                    owner.sendall(_INT.pack(_exit_code(os.waitid(os.P_PIDFD, ready, os.WEXITED))))
+                os.close(ready)
                 continue
             owner, _ = orders.accept()
             size, [*descriptors], *_ = socket.recv_fds(owner, _INT.size, 16)
@@ -187,10 +179,12 @@ def _serve(path: str, module: str) -> None:
             order[3] = set_by_modules | order[3]
             if not (pid := os.fork()):
                 _work(descriptors, *order)
-            owner.sendall(_INT.pack(pid))
+            process = os.pidfd_open(pid)
+            with suppress(OSError):
+                socket.send_fds(owner, [_INT.pack(pid)], [process])
             for done in descriptors:
                 os.close(done)
-            running[os.pidfd_open(pid)] = owner
+            running[process] = owner
 
 
 def _exit_code(ended: Any) -> int:
