@@ -2,7 +2,7 @@
 
 It keeps vector clocks: per stream, what it has waited for. So what is reported does not depend on how fast anything is:
 two accesses without a wait between them are a race even where the one always came first. To torch's we add the memory
-that is freed while another stream uses it, what the host knows to be done, and captures.
+that is freed while another stream uses it, and what the host knows to be done.
 
 A wait is known by its site, the function that asks for it, and can be left out: then it must be missed.
 """
@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 DEFAULT_STREAM: int = _sanitizer.DEFAULT_STREAM_ID
 
-Kind = Literal["race", "memory", "host", "capture"]
+Kind = Literal["race", "memory", "host"]
 Clock = dict[int, int]
 """By stream: its newest launch, counted over all streams, that something is known to come after."""
 
@@ -32,8 +32,7 @@ Clock = dict[int, int]
 @dataclass(frozen=True, slots=True)
 class Report:
     """race: two accesses without a wait between them. memory: used after it may have been given to another tensor.
-    host: it read, overwrote or asked for what may not be done, waited by accident, or not when it should have.
-    capture: what a graph cannot contain."""
+    host: it read, overwrote or asked for what may not be done, waited by accident, or not when it should have."""
 
     kind: Kind
     what: str
@@ -41,12 +40,11 @@ class Report:
 
 @dataclass(slots=True)
 class _Memory:
-    """home: the stream that it was allocated in, where it is used again once it is freed. pool: of a graph, if it is
-    from one. elsewhere: the newest use by each other stream. kept_for: streams that the allocator waits for."""
+    """home: the stream that it was allocated in, where it is used again once it is freed. elsewhere: the newest use by
+    each other stream. kept_for: streams that the allocator waits for."""
 
     storage: StorageWeakRef
     home: int
-    pool: int | None
     elsewhere: Clock = field(default_factory=dict)
     kept_for: set[int] = field(default_factory=set)
 
@@ -92,7 +90,6 @@ class StreamSanitizer:
         self._memory: dict[int, _Memory] = {}
         self._host_memory: dict[int, _HostMemory] = {}
         self._used_elsewhere: set[int] = set()
-        self._warm: set[tuple[int, str]] = set()
         self._num_pools = self._num_events = 0
 
     def report(self, kind: Kind, what: str) -> None:
@@ -145,17 +142,12 @@ class StreamSanitizer:
         self.sites.add(site)
         return site not in self.without
 
-    def host_waits(self) -> None:
-        if self.capture is not None:
-            self.report("capture", "the host waits inside a capture")
-
     def host_learns(self, clock: Clock) -> None:
         for stream, launch in clock.items():
             self.known_to_host[stream] = max(self.known_to_host[stream], launch)
 
     def synchronize(self) -> None:
         if self.asked_for("synchronize"):
-            self.host_waits()
             self.notice_freed()
             self.handler._handle_device_synchronization()
             for stream in self.known_to_host:
@@ -167,26 +159,14 @@ class StreamSanitizer:
         """A kernel, or a copy, in the current stream."""
         read, written = {self._key(tensor) for tensor in reads}, {self._key(tensor) for tensor in writes}
         if self.capture is None:
-            self._warm.add((self.current, name))
             self._run(name, read, written)
-            return
-        if (self.current, name) not in self._warm:
-            self.report("capture", f"{name} runs for the first time in stream {self.current} inside a capture")
-            self._warm.add((self.current, name))
-        self.capture.reads |= read
-        self.capture.writes |= written
+        else:
+            self.capture.reads |= read
+            self.capture.writes |= written
 
     def replay(self, captured: Capture) -> None:
-        if self.capture is not None:
-            self.report("capture", "a graph is replayed inside a capture")
-        reads, writes = set(captured.reads), {captured.pool, *captured.writes}
-        for key in captured.reads | captured.writes:
-            if self._memory[key].storage.expired():
-                reads.discard(key)
-                writes.discard(key)
-                if self._memory[key].pool != captured.pool:
-                    self.report("memory", "a graph is replayed on memory that was freed")
-        self._run("replay", reads, writes)
+        freed = {key for key in captured.reads | captured.writes if self._memory[key].storage.expired()}
+        self._run("replay", captured.reads - freed, {captured.pool} | (captured.writes - freed))
 
     def kernel(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function as one launch that reads all tensors it is given and writes those it returns."""
@@ -245,8 +225,7 @@ class StreamSanitizer:
         storage = tensor.untyped_storage()
         key: int = storage._cdata
         if key not in self._memory:
-            pool = self.capture.pool if self.capture else None
-            self._memory[key] = _Memory(StorageWeakRef(storage), self.current, pool)
+            self._memory[key] = _Memory(StorageWeakRef(storage), self.current)
             self.handler._handle_memory_allocation(key)
         return key
 
@@ -262,7 +241,7 @@ class StreamSanitizer:
         if memory is None:
             self.report("host", "a copy from memory that is not pinned waits for all work before it")
         if self.capture is not None:
-            self.report("capture", "a copy from the host, whose memory is gone when the graph is replayed")
+            self.report("host", "a copy from memory that is gone when the graph is replayed")
         self.launch("copy to the GPU", (), (target,))
         if memory is not None:
             memory.read_by[self.current] = self._newest[self.current]

@@ -77,22 +77,10 @@ class Stream:
         self._sanitizer = sanitizer
         self.id = sanitizer.new_stream() if stream is None else stream
 
-    def record_event(self, event: Event | None = None) -> Event:
-        event = event or Event(self._sanitizer)
-        event.record(self)
-        return event
-
-    def wait_event(self, event: Event) -> None:
-        event.wait(self)
-
     def wait_stream(self, other: Stream) -> None:
-        other.record_event().wait(self)
-
-    def synchronize(self) -> None:
-        self.record_event().synchronize()
-
-    def query(self) -> bool:
-        return self.record_event().query()
+        event = Event(self._sanitizer)
+        event.record(other)
+        event.wait(self)
 
 
 class Event:
@@ -120,7 +108,6 @@ class Event:
     def synchronize(self) -> None:
         sanitizer = self._sanitizer
         if sanitizer.asked_for("host waits"):
-            sanitizer.host_waits()
             sanitizer.notice_freed()
             sanitizer.handler._handle_event_synchronization(self._event)
             sanitizer.host_learns(self._clock)
@@ -129,7 +116,6 @@ class Event:
         sanitizer = self._sanitizer
         if not sanitizer.asked_for("is it done"):
             return True
-        sanitizer.host_waits()
         self._questions += 1
         if self._questions >= sanitizer.patience:
             sanitizer.host_learns(self._clock)
@@ -179,8 +165,6 @@ def _capture(
     sanitizer: StreamSanitizer, graph: Graph, pool: int | None = None, stream: Stream | None = None, **mode: str
 ) -> Iterator[None]:
     with _current_stream(sanitizer, stream or Stream(sanitizer)):
-        if sanitizer.current == DEFAULT_STREAM:
-            sanitizer.report("capture", "of the default stream")
         sanitizer.capture = graph.captured = Capture(sanitizer.new_pool() if pool is None else pool)
         try:
             yield
