@@ -103,7 +103,7 @@ def test_each_costs_its_row_bounded_time_and_bounded_memory(model: Path, tmp_pat
     for name, (content, kinds) in bombs().items():
         (tmp_path / "in" / f"{name}.pdf").write_bytes(content)
         may_become[name] = kinds
-    reading = ("--model", model, "--dpi", "72", "--max-new-tokens", "64")
+    reading = ("--model", model, "--pages", "1", "--dpi", "72", "--max-new-tokens", "64")
     limits = ("--workers", "1", "--worker-memory", f"{WORKER_MEMORY >> 30}G", "--page-timeout", str(PAGE_TIMEOUT_S))
     out = tmp_path / "table.jsonl"
     started_s = time.monotonic()
