@@ -25,14 +25,12 @@ PAGE_TIMEOUT_S = 1.5
 WORKER_MEMORY = 1 << 30
 
 
-def one_page(
-    content: bytes, *others: bytes, resources: bytes = b"", page: bytes = b"", box: bytes = b"0 0 600 800"
-) -> bytes:
+def one_page(content: bytes, *others: bytes, resources: bytes = b"", box: bytes = b"0 0 600 800") -> bytes:
     """A PDF of one page. others: further objects, numbered from 5."""
     return pdf(
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[%s]/Contents 4 0 R/Resources<<%s>>%s>>" % (box, resources, page),
+        b"<</Type/Page/Parent 2 0 R/MediaBox[%s]/Contents 4 0 R/Resources<<%s>>>>" % (box, resources),
         deflated(content),
         *others,
     )
@@ -64,14 +62,6 @@ def deep_page_tree(depth: int) -> bytes:
     return pdf(b"<</Type/Catalog/Pages 2 0 R>>", *nodes, page)
 
 
-def many_annotations(count: int) -> bytes:
-    annotations = [
-        b"<</Type/Annot/Subtype/Square/Rect[%d 9 %d 99]/C[1 0 0]>>" % (i % 500, i % 500 + 9) for i in range(count)
-    ]
-    numbers = b" ".join(b"%d 0 R" % (5 + i) for i in range(count))
-    return one_page(b"", *annotations, page=b"/Annots[%s]" % numbers)
-
-
 def groups_in_groups(depth: int) -> bytes:
     """Forms that blend what the next one draws."""
     entries = FORM + b"/Group<</S/Transparency/I true>>/Resources<</ExtGState<</G<</ca 0.5/BM/Multiply>>>>%s>>"
@@ -86,7 +76,6 @@ def groups_in_groups(depth: int) -> bytes:
 def bombs() -> dict[str, tuple[bytes, set[str]]]:
     """Documents, and what may become of their pages."""
     return {
-        "annotations": (many_annotations(5_000), {"read", "timeout"}),
         "arrays in arrays": (one_page(b"[" * 2_000_000), {"damaged"}),
         "deep tree": (deep_page_tree(10_000), {"damaged", "timeout"}),
         "forms without end": (hanging_pdf(), {"timeout"}),
