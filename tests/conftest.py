@@ -54,9 +54,6 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
-_HANDLERS = [*logging.getLogger("batchocr").handlers]
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _quick_processes() -> Iterator[None]:
     """Runs in this process have their engines on threads, without `engine_processes`; workers and engines that are
@@ -95,10 +92,10 @@ def store(running: ObjectStore) -> Iterator[ObjectStore]:
 @pytest.fixture(autouse=True)
 def _logging_as_imported() -> None:
     """A command that runs in this process configures logging; every test begins with it as it was imported."""
-    logging.getLogger().setLevel(logging.WARNING)
-    logger = logging.getLogger("batchocr")
-    logger.setLevel(logging.NOTSET)
-    logger.propagate, logger.disabled, logger.handlers = True, False, [*_HANDLERS]
+    root = logging.getLogger()
+    root.setLevel(logging.WARNING)
+    root.handlers = [handler for handler in root.handlers if not type(handler).__module__.startswith("batchocr.")]
+    logging.getLogger("batchocr").setLevel(logging.NOTSET)
 
 
 @pytest.fixture

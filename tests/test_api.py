@@ -96,7 +96,7 @@ def test_a_page_has_its_text_and_its_blocks_in_place(rows: list[PageResult]) -> 
                 assert block.min_logprob <= 0
 
 
-def test_a_second_call_reads_the_same_with_the_same_model_into_a_table(
+def test_a_second_call_reads_the_same_and_its_table_holds_the_rows_that_process_yields(
     ocr: Ocr, inputs: list[Path], rows: list[PageResult], tmp_path: Path
 ) -> None:
     report = ocr.run(inputs, out=tmp_path / "table.parquet")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ from batchocr.processes import child
 from batchocr.processes.meter import Meter
 from benchmarks.attack import damaged_images, damaged_pdfs
 from benchmarks.gpu import check as gpu_check
-from benchmarks.gpu.check import Part, run_command, run_part, summary
+from benchmarks.gpu.check import Part, run_part, summary
 from benchmarks.gpu.variants import CoupledEngine
 from benchmarks.loading import load, make_engine
 from benchmarks.replay import replay
 from benchmarks.text_layer import read_answers
-from benchmarks.timing import covered_share
 from benchmarks.trace import LAYOUT_SIZE, Trace, TracePage, dense_trace
 from benchmarks.true_shape import SMOKE_SHAPE, write_checkpoint
 
@@ -62,20 +60,11 @@ def test_the_figures_have_the_names_that_releases_are_compared_by(checked: dict[
 
 
 def test_a_part_that_fails_is_written_down_and_what_was_known_stays() -> None:
-    parts = {}
-    for name, case in (("good", "norms"), ("bad", "norms,nonsense")):
-        part = Part(name, "benchmarks.gpu.ops_check", 60, needs_model=False)
-        parts[name] = run_part(part, ["--device", "cpu", "--only", case], 60, smoke=True)
-
-    found = summary(parts)
+    part = Part("bad", "benchmarks.gpu.ops_check", 60, needs_model=False)
+    found = summary({"bad": run_part(part, ["--device", "cpu", "--only", "norms,nonsense"], 60, smoke=True)})
     assert found["failed"] == {"bad": "exit code 1"}
     assert found["checks"]["norms float32"]["ok"]
     assert "KeyError" in found["checks"]["nonsense float32"]["reason"]
-
-
-def test_a_part_is_cut_off_at_its_deadline() -> None:
-    endless = "import sys, time; print('so far', file=sys.stderr, flush=True); time.sleep(600)"
-    assert run_command([sys.executable, "-c", endless], 1.0) == ("cut off after 1 s", "so far\n")
 
 
 def test_the_dense_page_is_the_one_of_the_design() -> None:
@@ -100,11 +89,6 @@ def test_a_checkpoint_of_random_weights_has_the_shape_that_it_is_given(tmp_path:
     written = read_architecture(write_checkpoint(tmp_path, SMOKE_SHAPE, torch.float32))
     assert (written.vision, written.language) == (SMOKE_SHAPE.vision, SMOKE_SHAPE.language)
     assert written.images.max_pixels == SMOKE_SHAPE.images.max_pixels
-
-
-def test_overlapping_spans_count_once() -> None:
-    assert covered_share([(0, 4), (2, 6), (8, 10)]) == pytest.approx(0.8)
-    assert covered_share([]) == 0.0
 
 
 @pytest.mark.parametrize("coupled", [False, True])

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from benchmarks.gpu import check
-from benchmarks.gpu.check import PARTS, Part, run_command, verdict
+from benchmarks.gpu.check import Part, run_command, verdict
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
@@ -55,12 +55,13 @@ def test_the_verdict_says_what_is_wrong_and_what_is_not_done() -> None:
 def test_a_part_that_is_cut_off_leaves_no_process(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     program = f"""
-import os, pathlib, time
+import os, pathlib, sys, time
+print('so far', file=sys.stderr, flush=True)
 child, own = os.fork(), os.getpid()
 if child: pathlib.Path({str(pids)!r}).write_text(f'{{own}} {{child}}')
 time.sleep(600)
 """
-    assert run_command([sys.executable, "-c", program], 3.0)[0] == "cut off after 3 s"
+    assert run_command([sys.executable, "-c", program], 2.0) == ("cut off after 2 s", "so far\n")
     for pid in map(int, pids.read_text().split()):
         with suppress(psutil.NoSuchProcess):
             psutil.wait_procs([psutil.Process(pid)], timeout=5)
@@ -130,13 +131,6 @@ def test_it_runs_from_a_checkout_without_what_only_whole_runs_need(tmp_path: Pat
     assert all(check["ok"] for check in values["checks"].values())
     measured = {name.rpartition(".")[0] for name in values["figures"]}
     assert {"throughput.dense_bf16", "decode", "small_images"} <= measured
-
-
-def test_the_most_important_parts_come_first_and_in_the_type_of_real_runs() -> None:
-    assert [part.name for part in PARTS[:4]] == ["ops", "model", "production", "throughput.dense_bf16"]
-    assert all("float32" not in part.arguments for part in PARTS[:4])
-    assert sum(part.deadline_s for part in PARTS[:4]) < 9.5 * 60
-    assert len({part.name for part in PARTS}) == len(PARTS)
 
 
 def test_the_wheels_to_carry_are_all_that_batchocr_needs_beside_what_is_there() -> None:

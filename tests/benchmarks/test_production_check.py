@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,23 +35,12 @@ class StaleReplay(Wrapped):
         return changed
 
 
-class ReorderedRows(Wrapped):
-    """A device whose graphs return the rows of a step in another order."""
-
-    def capture(self, function: Callable[[], tuple[Tensor, ...]]) -> Callable[[], tuple[Tensor, ...]]:
-        return partial(_reversed, self.wrapped.capture(function))
-
-
 class MissingWait(Wrapped):
     """A device on which the ViT's embeddings are taken before they are there: they are those of a blank image."""
 
     def take_over(self, value: Tensor, made: Mark) -> None:
         self.wrapped.take_over(value, made)
         value.zero_()
-
-
-def _reversed(replay: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    return tuple(part.flip(0) for part in replay())
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +53,6 @@ def model() -> Iterator[Model]:
     ("fault", "found_in"),
     [
         (StaleReplay, {"streams and graphs", "graphs alone"}),
-        pytest.param(ReorderedRows, {"streams and graphs", "graphs alone"}, marks=pytest.mark.long),
         (MissingWait, {"streams and graphs", "streams alone"}),
     ],
 )

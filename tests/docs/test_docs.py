@@ -29,9 +29,9 @@ from tests.conftest import ROOT
 from tests.support.mineru_shape import MINERU
 from tests.support.running import draw_pdf, make_quick_model
 
-PAGES = sorted(path for path in ROOT.rglob("*.md") if ".venv" not in path.parts)
-CODE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FOLDERS = "batchocr|tests|benchmarks|docs|recipes|sample_data"
+PAGES = sorted([*ROOT.glob("*.md"), *(path for name in FOLDERS.split("|") for path in (ROOT / name).rglob("*.md"))])
+CODE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 METADATA = RunMetadata("0", "a model", "0", "0", {"dpi": "200"})
 
 

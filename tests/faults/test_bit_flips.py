@@ -15,7 +15,7 @@ from batchocr.errors import OutputError
 from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.table import table_for
-from tests.support.documents import METADATA
+from tests.support.documents import METADATA, text_row
 from tests.support.jobs import FULL
 
 pytestmark = pytest.mark.slow
@@ -27,21 +27,15 @@ def make_rows(count: int) -> list[PageResult]:
     """Rows of four-page documents with random text, a failed document among them."""
     dice = random.Random(count)
 
-    def block(number: int) -> Block:
-        text = "".join(dice.choices("etaoin shrdlu\n", k=60))
-        return Block("text", (0.1, number / 10, dice.random(), 1.0), 0, text, confidence=dice.random())
+    def block() -> Block:
+        text = "".join(dice.choices("etaoin shrdlu\n", k=90))
+        return Block("text", (0.1, 0.2, dice.random(), 1.0), 0, text, confidence=dice.random())
 
-    def page(number: int) -> PageResult:
-        document, page_index = divmod(number, 4)
-        blocks = (block(0), block(1))
-        markdown = "\n\n".join(str(block.content) for block in blocks)
-        doc_id = f"{dice.getrandbits(256):064x}"
-        return PageResult(
-            f"d{document}.pdf", page_index, "ok", doc_id, 4, 1700, 2200, 200.0, None, None, markdown, blocks
-        )
-
-    failed = PageResult("e.pdf", None, "failed", error_kind="damaged", error_message="no trailer")
-    return [*(page(number) for number in range(count - 1)), failed]
+    rows = [
+        text_row(f"d{number // 4}.pdf", number % 4, block(), block(), doc_id=f"{dice.getrandbits(256):064x}")
+        for number in range(count - 1)
+    ]
+    return [*rows, PageResult("e.pdf", None, "failed", error_kind="damaged", error_message="no trailer")]
 
 
 ROWS = make_rows(24)

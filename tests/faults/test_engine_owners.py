@@ -99,19 +99,8 @@ for thread in threads:
 for thread in threads:
     thread.join()
 assert read["a"] == read["b"] == [(page.source, page.markdown) for page in kept["a"].process("letters")]
-say(*(source for source, _ in read["a"]))
-
-def read_elsewhere():
-    say(len(list(kept["a"].process("letters"))))
-
-elsewhere = threading.Thread(target=read_elsewhere)
-elsewhere.start()
-for page in kept["b"].process("letters"):
-    say(page.source)
-    break
-elsewhere.join()
 half_done = kept["b"].process("letters")
-say(next(half_done).source)
+say(*(source for source, _ in read["a"]), next(half_done).source)
 """
 
 
@@ -119,9 +108,8 @@ say(next(half_done).source)
 def test_several_models_serve_several_threads_and_a_script_may_end_without_closing_any(
     model: Path, folder: Path
 ) -> None:
-    first, *others = said_by(THREADS, model, folder)
-    assert first.split() == LETTERS
-    assert sorted(others) == sorted([str(NUM_LETTERS), "letter0.pdf", "letter0.pdf"])
+    [said] = said_by(THREADS, model, folder)
+    assert said.split() == [*LETTERS, LETTERS[0]]
 
 
 NOTEBOOK = '''
@@ -155,17 +143,6 @@ def loop():
         time.sleep(5)
 interrupted(loop)
 """, """
-def run_twice(state):
-    if state.read:
-        press_ctrl_c()
-interrupted(lambda: ocr.run("letters", out="table.jsonl", progress=run_twice))
-""", """
-def load_and_run():
-    threading.Timer(1.0, press_ctrl_c).start()
-    batchocr.run("letters", out="other.jsonl", **options)
-    time.sleep(5)
-interrupted(load_and_run)
-""", """
 say(*(page.source for page in ocr.process("letters")))
 say(len(list(ocr.process("letters", limit=2))), children())
 ocr.close()
@@ -179,10 +156,9 @@ for cell in cells:
 
 @pytest.mark.long
 def test_ctrl_c_in_a_notebook_ends_the_cell_and_the_model_reads_on(model: Path, folder: Path) -> None:
-    loading, loop, run, loading_run, read, again, closed = said_by(NOTEBOOK, model, folder)
+    loading, loop, read, again, closed = said_by(NOTEBOOK, model, folder)
     assert loading == "interrupted 0"
-    assert loop == run == "interrupted 1"
-    assert loading_run == "interrupted 1"
+    assert loop == "interrupted 1"
     assert read.split() == LETTERS
     assert again == "2 1"
     assert closed == "0"

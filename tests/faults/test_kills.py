@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -21,11 +22,11 @@ from tests.support.jobs import (
     FULL,
     PAGES_IN_FLIGHT,
     Job,
-    PagesBegun,
     make_job,
     started,
     wait_for_rows,
 )
+from tests.support.process_template import PAGES_BEGUN
 from tests.support.running import (
     children,
     engines_of,
@@ -53,22 +54,23 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PagesBegun:
-    begun = PagesBegun(tmp_path / "pages begun")
-    for name, value in begun.environment().items():
-        monkeypatch.setenv(name, value)
-    return begun
+def num_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many pages the workers of all runs have begun."""
+    lines = tmp_path / "pages begun"
+    lines.touch()
+    monkeypatch.setenv(PAGES_BEGUN, str(lines))
+    return lambda: lines.read_bytes().count(b"\n")
 
 
 @pytest.mark.parametrize("number", list(NUM_INTERRUPTIONS), ids=lambda number: number.name)
 def test_a_run_interrupted_at_random_moments_ends_with_the_table_of_one_that_was_not(
-    job: Job, tmp_path: Path, begun: PagesBegun, number: signal.Signals
+    job: Job, tmp_path: Path, num_begun: Callable[[], int], number: signal.Signals
 ) -> None:
     out, dice = tmp_path / "table.parquet", random.Random(NUM_PAGES)
     moments = sorted(dice.sample(range(NUM_PAGES - 2 * PAGES_IN_FLIGHT), NUM_INTERRUPTIONS[number]))
     for moment in moments:
         # As a row is written or as a page is begun: the rest of a page's life is between the two.
-        look = dice.choice([lambda: num_rows(out), begun.count])
+        look = dice.choice([lambda: num_rows(out), num_begun])
         own_moment = max(moment, look())  # of this run's own work, not of what the last one finished as it stopped
         if own_moment > max(moments):
             break
@@ -88,7 +90,7 @@ def test_a_run_interrupted_at_random_moments_ends_with_the_table_of_one_that_was
     assert texts(read_rows(out)) == texts(job.rows)
     assert (report.items.ok, report.items.found, report.complete) == (NUM_PAGES, NUM_PAGES, True)
     lost = len(moments) * PAGES_IN_FLIGHT if number == signal.SIGKILL else 0
-    assert NUM_PAGES <= begun.count() <= NUM_PAGES + lost
+    assert NUM_PAGES <= num_begun() <= NUM_PAGES + lost
 
 
 @pytest.mark.long
@@ -129,7 +131,8 @@ def require_honest_report(out: Path, exit_reason: str) -> None:
 
 def test_a_second_ctrl_c_ends_at_once_and_the_run_can_go_on(job: Job, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
-    with started(job, out, keystroke_s=0.0) as process:
+    at_any_distance = "from batchocr.cli import signals; signals.SAME_KEYSTROKE_S = 0.0"
+    with started(job, out, before=at_any_distance) as process:
         wait_for_rows(process, out, 2)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None

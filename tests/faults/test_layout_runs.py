@@ -53,7 +53,7 @@ def test_the_stage_is_counted_and_its_blocks_are_read(job: Job, detector: Path, 
     blocks = [block for row in job.rows for block in row.blocks]
     assert {block.type for block in blocks} <= set(detected_layout.BLOCK_TYPES.values())
     assert any(block.tokens for block in blocks)
-    without = job.run(tmp_path / "without.parquet")
+    without = job.run(tmp_path / "without.parquet", limit=1)
     assert without.stages["layout"].items == 0
     assert "\nlayout " not in format_table(without)
 
@@ -162,10 +162,9 @@ def test_answers_of_a_detector_are_cached_apart(job: Job, detector: Path, tmp_pa
 
 
 def test_a_table_made_with_a_detector_is_exported_viewed_and_verified(
-    job: Job, detector: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "table.parquet"
-    job.run(out, layout=detector)
+    out = job.documents.parent / "detected.parquet"
     assert run_app(monkeypatch, "verify", out, job.documents) == 0
     assert run_app(monkeypatch, "view", out, "--out", tmp_path / "view.html", "--input", job.documents) == 0
     assert run_app(monkeypatch, "export", out, "--to", tmp_path / "md", "--input", job.documents) == 0

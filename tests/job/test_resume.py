@@ -43,7 +43,7 @@ from tests.support.running import (
 
 pytestmark = pytest.mark.slow
 
-NUM_PAGES = 12
+NUM_PAGES = 8
 OPTIONS = {"dpi": 72, "workers": 1, "pages_in_flight": 2, "max_degraded_rate": 1}
 
 

@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     image = Image.new("RGB", (60, 40), "white")
     ImageDraw.Draw(image).rectangle((5, 6, 20, 30), fill=(200, 30, 10))
     image.save(folder / "picture.png")
-    (folder / "hangs.pdf").write_bytes(hanging_pdf(2, every=1))
+    (folder / "hangs.pdf").write_bytes(hanging_pdf())
     return folder
 
 

@@ -9,18 +9,7 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Sequence
 from importlib import metadata
-from importlib.abc import MetaPathFinder
-
-
-class Missing(MetaPathFinder):
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        if fullname.partition(".")[0] in self._names:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname.partition(".")[0])
 
 
 def main(packages: str, module: str) -> None:
@@ -31,7 +20,7 @@ def main(packages: str, module: str) -> None:
             raise metadata.PackageNotFoundError(name)
         return installed(name)
 
-    sys.meta_path.insert(0, Missing(packages.split(",")))
+    sys.modules.update(dict.fromkeys(packages.split(",")))  # type: ignore[arg-type]
     metadata.version = version
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 import struct
-import zlib
+
+from tests.support.pdf_files import deflated, pdf
 
 FORM = b"/Type/XObject/Subtype/Form/BBox[0 0 3000 3000]"
 
 
-def stream(data: bytes, entries: bytes = b"") -> bytes:
-    packed = zlib.compress(data, 9)
-    return b"<<%s/Filter/FlateDecode/Length %d>>stream\n%s\nendstream" % (entries, len(packed), packed)
-
-
-def pdf(*objects: bytes) -> bytes:
-    """A PDF of these objects, numbered from 1; the first is its catalogue."""
-    written, offsets = b"%PDF-1.7\n", []
-    for number, body in enumerate(objects, 1):
-        offsets.append(len(written))
-        written += b"%d 0 obj\n%s\nendobj\n" % (number, body)
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
-    size = len(objects) + 1
-    return written + (
-        b"xref\n0 %d\n0000000000 65535 f \n%strailer <</Root 1 0 R/Size %d>>\nstartxref\n%d\n%%%%EOF"
-        % (size, table, size, len(written))
-    )
-
-
-def hanging_pdf(num_pages: int, *, every: int) -> bytes:
-    """A PDF of blank pages, but every so manieth one draws a form that draws the next one ten times, thirty deep."""
-    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 300]%s>>"
-    kids = b" ".join(b"3 0 R" if index % every == 0 else b"4 0 R" for index in range(num_pages))
-    forms = [
-        stream(b"/F Do " * 10, FORM + b"/Resources<</XObject<</F %d 0 R>>>>" % (number + 1)) for number in range(6, 36)
-    ]
+def hanging_pdf() -> bytes:
+    """A PDF of two pages, each of which draws a form that draws the next one ten times, thirty deep."""
+    form = FORM + b"/Resources<</XObject<</F %d 0 R>>>>"
     return pdf(
         b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[%s]/Count %d>>" % (kids, num_pages),
-        page % b"/Contents 5 0 R/Resources<</XObject<</F 6 0 R>>>>",
-        page % b"",
-        stream(b"/F Do"),
-        *forms,
-        stream(b"0 0 9 9 re f", FORM),
-        *[b"null"] * num_pages,  # MuPDF believes in as many pages as there are objects
+        b"<</Type/Pages/Kids[3 0 R 3 0 R]/Count 2>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 300]/Contents 4 0 R/Resources<</XObject<</F 5 0 R>>>>>>",
+        deflated(b"/F Do"),
+        *(deflated(b"/F Do " * 10, form % (number + 1)) for number in range(5, 35)),
+        deflated(b"0 0 9 9 re f", FORM),
     )
 
 

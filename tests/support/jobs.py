@@ -16,7 +16,6 @@ from tests.support.running import command, draw_pdf, eventually, make_quick_mode
 PAGES_IN_FLIGHT = 4
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
 _OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": PAGES_IN_FLIGHT, "max_degraded_rate": 1}
-_COUNTING = Path(__file__).resolve().parent / "counting"
 
 
 @dataclass(frozen=True)
@@ -54,19 +53,10 @@ def make_job(folder: Path, num_pages: int) -> Job:
 
 
 @contextmanager
-def started(
-    job: Job, out: Path, *flags: str | Path, keystroke_s: float | None = None
-) -> Iterator[subprocess.Popen[str]]:
-    """The command at work; it is killed if it is still running at the end of the block.
-
-    keystroke_s: for how long two interrupts are the same, if not as usual.
-    """
-    python, option, program, *arguments = command(*job.arguments(out, *flags))
-    if keystroke_s is not None:
-        patched = f"from batchocr.cli import signals; signals.SAME_KEYSTROKE_S = {keystroke_s}; "
-        patched += f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
-        option, program = "-c", patched
-    with subprocess.Popen([python, option, program, *arguments], stderr=subprocess.PIPE, text=True) as process:
+def started(job: Job, out: Path, *flags: str | Path, before: str = "") -> Iterator[subprocess.Popen[str]]:
+    """The command at work; it is killed if it is still running at the end of the block. before: see `command`."""
+    arguments = command(*job.arguments(out, *flags), before=before)
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
@@ -77,17 +67,3 @@ def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None
     """Return once the journal holds this many rows, with the run still going."""
     eventually(lambda: process.poll() is not None or num_rows(out) >= count)
     assert process.poll() is None
-
-
-@dataclass(frozen=True)
-class PagesBegun:
-    """Counts the pages that the workers of all runs have begun: they write a line for each."""
-
-    path: Path
-
-    def environment(self) -> dict[str, str]:
-        """The variables for runs whose workers' pages are to be counted."""
-        return {"PYTHONPATH": str(_COUNTING), "PAGES_BEGUN": str(self.path)}
-
-    def count(self) -> int:
-        return self.path.read_bytes().count(b"\n") if self.path.exists() else 0

@@ -17,6 +17,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
@@ -185,6 +186,7 @@ def pretended_gpu(run: Callable[..., None], stream: Callable[[], int] = lambda: 
         kernel.module = kernel.function = kernel._run = None
 
 
+@cache
 def resources(launch: Launch, architecture: int) -> list[KernelResources]:
     """Compile what a call would launch, and read from the machine code what each kernel uses."""
     return [_resources(kernel, architecture) for kernel in compiled(launch, architecture)]

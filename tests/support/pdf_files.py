@@ -37,8 +37,8 @@ def stream(data: bytes, entries: bytes = b"") -> bytes:
     return b"<<%s /Length %d>> stream\n%s\nendstream" % (entries, len(data), data)
 
 
-def deflated(data: bytes) -> bytes:
-    return stream(zlib.compress(data), b"/Filter /FlateDecode")
+def deflated(data: bytes, entries: bytes = b"") -> bytes:
+    return stream(zlib.compress(data, 9), entries + b"/Filter /FlateDecode")
 
 
 def text_pages(*contents: bytes, count: bytes | None = None) -> bytes:

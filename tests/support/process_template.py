@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -28,8 +29,8 @@ from batchocr.machine import JOB_SIGNALS
 from batchocr.processes.child import ENGINE_COMMAND, WORKER_COMMAND, _finding_batchocr
 
 MODULE = "tests.support.process_template"
-COUNTING = Path(__file__).resolve().parent / "counting"
-"""A folder for PYTHONPATH, with which workers count the pages that they begin; they may still be forked."""
+PAGES_BEGUN = "BATCHOCR_TEST_PAGES_BEGUN"
+"""The variable with the file into which workers write a line for each page that they begin."""
 
 USE = f"""
 import sys
@@ -100,9 +101,7 @@ class ProcessTemplates:
 
     def _loads_otherwise(self, environment: Mapping[str, str]) -> bool:
         """Whether a process would load other things, or in another way, than the templates have."""
-        loading = _of_loading(environment)
-        loading["PYTHONPATH"] = loading["PYTHONPATH"].removesuffix(f":{COUNTING}")
-        return loading != json.loads(Path(os.environ[_FOLDER], _LOADED_WITH).read_text())
+        return _of_loading(environment) != json.loads(Path(os.environ[_FOLDER], _LOADED_WITH).read_text())
 
 
 def _of_loading(environment: Mapping[str, str]) -> dict[str, str]:
@@ -128,8 +127,8 @@ class ForkedProcess:
         finally:
             os.close(lifeline)
         self.returncode: int | None = None
-        [self.pid] = _INT.unpack(self._template.recv(_INT.size))
-        self._pidfd = os.pidfd_open(self.pid)
+        number, [self._pidfd], *_ = socket.recv_fds(self._template, _INT.size, 1)
+        [self.pid] = _INT.unpack(number)
 
     def wait(self, timeout: float | None = None) -> int | None:
         if self.returncode is None:
@@ -162,22 +161,14 @@ def _serve(path: str, module: str) -> None:
     _load(module)
     set_by_modules = {name: value for name, value in os.environ.items() if name not in before}
     running: dict[int, socket.socket] = {}
-    ended: dict[socket.socket, int] = {}
     while True:
-        for ready in select.select([0, orders, *running, *ended], [], [])[0]:
+        for ready in select.select([0, orders, *running], [], [])[0]:
             if ready == 0:
                 return
             if ready in running:
-                owner = running.pop(ready)
-                ended[owner] = ready
-                with suppress(OSError):  # the owner may be gone
-                    owner.sendall(_INT.pack(_exit_code(os.waitid(os.P_PIDFD, ready, os.WEXITED | os.WNOWAIT))))
-                continue
-            if ready in ended:  # its owner knows: until now, its number was not to be that of another
-                process = ended.pop(ready)
-                os.waitid(os.P_PIDFD, process, os.WEXITED)
-                os.close(process)
-                ready.close()
+                with running.pop(ready) as owner, suppress(OSError):  # the owner may be gone
+                    owner.sendall(_INT.pack(_exit_code(os.waitid(os.P_PIDFD, ready, os.WEXITED))))
+                os.close(ready)
                 continue
             owner, _ = orders.accept()
             size, [*descriptors], *_ = socket.recv_fds(owner, _INT.size, 16)
@@ -188,10 +179,12 @@ def _serve(path: str, module: str) -> None:
             order[3] = set_by_modules | order[3]
             if not (pid := os.fork()):
                 _work(descriptors, *order)
-            owner.sendall(_INT.pack(pid))
+            process = os.pidfd_open(pid)
+            with suppress(OSError):
+                socket.send_fds(owner, [_INT.pack(pid)], [process])
             for done in descriptors:
                 os.close(done)
-            running[os.pidfd_open(pid)] = owner
+            running[process] = owner
 
 
 def _exit_code(ended: Any) -> int:
@@ -200,11 +193,14 @@ def _exit_code(ended: Any) -> int:
 
 
 def _load(module: str) -> None:
+    """All that its processes would load one by one."""
     if module == ENGINE_COMMAND[-1]:
         from transformers import AutoTokenizer  # noqa: F401
 
+        import batchocr.engine.serve
     else:
-        import tests.support.worker_entry  # noqa: F401
+        import batchocr.pages.protocol.mineru
+        import batchocr.pages.serve  # noqa: F401
 
 
 def _work(
@@ -242,28 +238,28 @@ def _work(
 
 
 def _run(command: Sequence[str]) -> None:
-    if os.environ["PYTHONPATH"].endswith(str(COUNTING)):
-        sys.path.insert(0, str(COUNTING))
-        __import__("sitecustomize")
-    descriptor = int(command[-1])
-    if command[-2] == _ENTRY:
-        from tests.support.worker_entry import main
-
-        sys.argv = ["", command[-1]]
-        main(descriptor)
-    elif command[-2] == _HARMFUL:
-        from tests.support import harmful_kernels
-
-        harmful_kernels.main(descriptor)
-    elif command[-2] == ENGINE_COMMAND[-1]:
-        from batchocr.engine.serve import serve
-
-        serve(descriptor)
+    program, descriptor = command[-2:]
+    sys.argv = [program, descriptor]
+    if program == WORKER_COMMAND[-1] and PAGES_BEGUN in os.environ:
+        _note_pages(Path(os.environ[PAGES_BEGUN]))
+    if program in _MODULES:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
-        from batchocr.pages.__main__ import make_protocol
-        from batchocr.pages.serve import serve as serve_pages
+        runpy.run_path(program, run_name="__main__")
 
-        serve_pages(descriptor, make_protocol)
+
+def _note_pages(path: Path) -> None:
+    from batchocr.pages.page_worker import PageWorker
+    from batchocr.processes.messages import ReadPage
+
+    read = PageWorker._read
+
+    def note_and_read(worker: PageWorker, task: ReadPage) -> None:
+        with path.open("ab", buffering=0) as file:
+            file.write(b"page\n")
+        read(worker, task)
+
+    PageWorker._read = note_and_read  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

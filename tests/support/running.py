@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -22,11 +21,10 @@ import pytest
 from batchocr.cli.main import run_app as run_command_line
 from batchocr.data import PageResult
 from batchocr.tables.table import table_for
-from tests.support.process_template import MODULE, name_of_forked
+from tests.support.process_template import MODULE, USE, name_of_forked
 
 DEADLINE_S = 60.0
 QUICK_MODEL = Path(__file__).parent / "quick_model" / "checkpoint"
-_COMMAND = Path(__file__).with_name("templated_command.py")
 T = TypeVar("T")
 
 
@@ -49,9 +47,11 @@ def draw_pdf(path: Path, *pages: str) -> Path:
     return path
 
 
-def command(*arguments: str | Path, name: str = "run") -> list[str | Path]:
-    """`batchocr run`, or another of its commands, with its workers and engines forked from templates."""
-    return [sys.executable, "-P", _COMMAND, name, *arguments]
+def command(*arguments: str | Path, name: str = "run", before: str = "") -> list[str | Path]:
+    """`batchocr run`, or another of its commands, with its workers and engines forked from templates. before: what to
+    run ahead of it."""
+    program = f"{USE}{before}\nfrom batchocr.cli.start import main\nmain()"
+    return [sys.executable, "-P", "-c", program, name, *arguments]
 
 
 def run_command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -86,12 +86,6 @@ def eventually(look: Callable[[], T]) -> T:
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
     return found
-
-
-def mapped_pixels() -> set[str]:
-    """The pieces of shared memory with pixels that this process has mapped, by their addresses."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split()[0] for line in lines if "batchocr-pixels" in line}
 
 
 def workers_of(process: psutil.Process | None = None) -> list[psutil.Process]:
@@ -151,8 +145,7 @@ def raising(error: BaseException) -> Callable[..., None]:
 def run_app(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
     """The command in this process, which takes a fraction of the time of a new one; its exit code."""
     monkeypatch.setattr(sys, "argv", ["batchocr", *map(str, arguments)])
-    with preserved_logging():
-        return run_command_line("text")
+    return run_command_line("text")
 
 
 def said_by(*arguments: str | Path) -> tuple[int, str, str]:
@@ -161,15 +154,3 @@ def said_by(*arguments: str | Path) -> tuple[int, str, str]:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(log):
         code = run_app(patch, *arguments)
     return code, out.getvalue(), log.getvalue()
-
-
-@contextmanager
-def preserved_logging() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("batchocr")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(levels[0])
-        own.setLevel(levels[1])

@@ -12,7 +12,7 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 
 from batchocr.cli.console import configure_logging
-from tests.support.running import preserved_logging, run_app
+from tests.support.running import run_app
 
 _RUN_WITH = """
 import signal, sys, time, types
@@ -79,7 +79,7 @@ def command(*arguments: str, body: str = "raise AssertionError") -> tuple[int, s
     """The exit code, and what was written to stdout and stderr, with `body` in place of the run. It runs in this
     process, which takes a fraction of the time of a new one."""
     shown, said = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patched, preserved_logging(), redirect_stdout(shown), redirect_stderr(said):
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(shown), redirect_stderr(said):
         patched.setitem(sys.modules, "batchocr.api", None)
         exec(_RUN_WITH.replace("BODY", body), {})
         configure_logging("text", logging.INFO)

@@ -1,4 +1,4 @@
-"""Documents set by a script: the PDF, and a table's rows that hold exactly what was set, so that no model errs.
+"""Documents set by a script: a table's rows that hold exactly what was set, so that no model errs, and the outline.
 
 What is set is the truth. Blocks are cut where columns and pages end, as a layout sees them; lines within a block are
 one text, as the model reads them; a word that the end of a block cut keeps its hyphen.
@@ -60,41 +60,22 @@ class Figure:
     note: str | None = None
 
 
-@dataclass(frozen=True)
-class Formula:
-    latex: str
-
-
-Element = Heading | Paragraph | Items | Table | Figure | Formula
-
-
-@dataclass(frozen=True)
-class Line:
-    text: str
-    x: float
-    baseline: float
-    font: str
-    size: float
+Element = Heading | Paragraph | Items | Table | Figure
 
 
 @dataclass(frozen=True)
 class Typeset:
-    """What was set. lines: of each page. cuts: for each text that a page end cut, what is before and after it."""
+    """What was set. cuts: for each text that a page end cut, what is before and after it."""
 
     rows: list[PageResult]
     outline: list[OutlineEntry]
-    lines: list[list[Line]]
     cuts: list[tuple[str, str]]
 
     def pdf(self) -> bytes:
-        """The PDF of these lines, with the outline."""
+        """A PDF of as many empty pages, with the outline."""
         with pymupdf.open() as document:
-            for lines in self.lines:
-                page = document.new_page(width=WIDTH, height=HEIGHT)
-                writer = pymupdf.TextWriter(page.rect)
-                for line in lines:
-                    writer.append((line.x, line.baseline), line.text, _FONTS[line.font], line.size)
-                writer.write_text(page)
+            for _ in self.rows:
+                document.new_page(width=WIDTH, height=HEIGHT)
             document.set_toc([_toc_entry(entry) for entry in self.outline])
             return document.tobytes()
 
@@ -104,12 +85,12 @@ def _toc_entry(entry: OutlineEntry) -> list[object]:
     return [entry.level, entry.title, entry.page_index + 1, {"kind": pymupdf.LINK_GOTO, "to": to}]
 
 
-def typeset(elements: Sequence[Element], *, num_columns: int = 1, source: str = "set.pdf") -> Typeset:
+def typeset(elements: Sequence[Element], *, num_columns: int = 1) -> Typeset:
     """Set the elements in columns, on as many pages as they need."""
     setter = _Setter(num_columns)
     for element in elements:
         setter.set(element)
-    return setter.finished(source)
+    return setter.finished()
 
 
 def html(rows: Sequence[Sequence[str]]) -> str:
@@ -131,7 +112,6 @@ class _Setter:
     def __init__(self, num_columns: int) -> None:
         self._blocks: list[list[Block]] = []
         self._notes: list[list[str]] = []
-        self._lines_of_pages: list[list[Line]] = []
         self._outline: list[OutlineEntry] = []
         self._cuts: list[tuple[str, str]] = []
         self._num_columns = num_columns
@@ -157,12 +137,9 @@ class _Setter:
                 self._box(element.height, "image", None)
                 self._belonging(element.caption, "image_caption")
                 self._belonging(element.note, "image_footnote")
-            case Formula():
-                self._need(40)
-                self._box(30, "equation", element.latex)
         self._y += 8
 
-    def finished(self, source: str) -> Typeset:
+    def finished(self) -> Typeset:
         rows = []
         for index, (blocks, notes) in enumerate(zip(self._blocks, self._notes, strict=True)):
             frame = [
@@ -174,10 +151,10 @@ class _Setter:
             size = (int(WIDTH * DPI / 72), int(HEIGHT * DPI / 72))
             rows.append(
                 PageResult(
-                    source, index, "ok", "0" * 64, len(self._blocks), *size, DPI, markdown="", blocks=tuple(frame)
+                    "set.pdf", index, "ok", "0" * 64, len(self._blocks), *size, DPI, markdown="", blocks=tuple(frame)
                 )
             )
-        return Typeset(rows, self._outline, self._lines_of_pages, self._cuts)
+        return Typeset(rows, self._outline, self._cuts)
 
     def _heading(self, heading: Heading) -> None:
         self._need(heading.size * 4 + 30)
@@ -272,9 +249,7 @@ class _Setter:
     def _set_lines(self, lines: Sequence[str], type: str, font: str, size: float, *, merge_prev: bool) -> Block:
         top, right = self._y, self._x
         for line in lines:
-            drawn = line.replace(_DIVIDED, "-")
-            self._lines_of_pages[-1].append(Line(drawn, self._x, self._y + 0.9 * size, font, size))
-            right = max(right, self._x + size * _width(drawn, font))
+            right = max(right, self._x + size * _width(line.replace(_DIVIDED, "-"), font))
             self._y += size * _PITCH
         text = " ".join(lines).replace(f"{_DIVIDED} ", "").replace(_DIVIDED, "-")
         bottom = self._y - size * (_PITCH - 1.15)
@@ -304,7 +279,6 @@ class _Setter:
             self._y = MARGIN
 
     def _new_page(self) -> None:
-        self._lines_of_pages.append([])
         self._blocks.append([])
         self._notes.append([])
         self._column, self._x, self._y, self._bottom = 0, MARGIN, MARGIN, HEIGHT - MARGIN

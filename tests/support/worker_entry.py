@@ -30,9 +30,9 @@ open_document = serve.open_document
 num_rendered = 0
 
 
-def draw_page(path: Path, behaviour: str, size: tuple[int, int] = (40, 30)) -> str:
+def draw_page(path: Path, behaviour: str) -> str:
     """Write an image that makes the worker behave like this; returns its path."""
-    Image.new("RGB", size, (BEHAVIOURS.index(behaviour), 20, 30)).save(path)
+    Image.new("RGB", (40, 30), (BEHAVIOURS.index(behaviour), 20, 30)).save(path)
     return str(path)
 
 
@@ -84,15 +84,13 @@ class ScriptedProtocol:
 
     def read(self, page: Page) -> Reader:
         behaviour = BEHAVIOURS[page.image.tobytes()[0]]
-        fault = page.image.info.get("fault")
+        usual = ("later round", "hang") if behaviour == "hang-later" else ("first round", behaviour)
+        fault = page.image.info.get("fault", usual)
         if behaviour == "ask-nothing":
             yield []
             return Reading("", (), image_tokens=0, output_tokens=0)
-        misbehave(behaviour)
         fail_at("first round", fault)
         whole = yield [_request(page.image, "whole", 0)]
-        if behaviour == "hang-later":
-            hang()
         fail_at("later round", fault)
         width, height = page.image.size
         halves = [page.image.crop((0, 0, width // 2, height)), page.image.crop((width // 2, 0, width, height))]
@@ -121,7 +119,8 @@ def misbehave(behaviour: str) -> None:
         case "exit":
             os._exit(7)
         case "hang":
-            hang()
+            # Holding the interpreter's lock, as a library that never returns; no core is lost to other tests.
+            ctypes.PyDLL(None).sleep(86_400)
         case "raise":
             raise KeyError("a bug")
         case "out-of-memory":
@@ -131,11 +130,6 @@ def misbehave(behaviour: str) -> None:
                 raise MemoryError
         case "lie":
             os.write(int(sys.argv[1]), b"no frame begins like this")
-
-
-def hang() -> None:
-    """Hold the interpreter lock for ages, as a library that never returns; no core is lost to other tests."""
-    ctypes.PyDLL(None).sleep(86_400)
 
 
 def _request(image: Image.Image, prompt: str, number: int) -> Request:
