@@ -254,10 +254,10 @@ def _note_pages(path: Path) -> None:
 
     read = PageWorker._read
 
-    def note_and_read(worker: PageWorker, task: ReadPage) -> None:
+    def note_and_read(worker: PageWorker, task: ReadPage) -> object:
         with path.open("ab", buffering=0) as file:
             file.write(b"page\n")
-        read(worker, task)
+        return read(worker, task)
 
     PageWorker._read = note_and_read  # type: ignore[method-assign]
 
