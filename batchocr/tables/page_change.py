@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
@@ -70,9 +70,11 @@ def page_change(first: PageResult | None, second: PageResult | None) -> PageChan
 
 def block_changes(first: Sequence[Block], second: Sequence[Block]) -> BlockChanges:
     """How many blocks were added, lost or changed. A block is the one of the same type whose box overlaps most."""
-    if first == second:  # as on most pages
-        return BlockChanges()
-    found = _overlapping(first, second)
+    found = _same_boxes(first, second)
+    taken_first, taken_second = {one for one, _ in found}, {other for _, other in found}
+    rest_first = [index for index in range(len(first)) if index not in taken_first]
+    rest_second = [index for index in range(len(second)) if index not in taken_second]
+    found += _overlapping(first, second, rest_first, rest_second)
     return BlockChanges(
         added=len(second) - len(found),
         lost=len(first) - len(found),
@@ -80,15 +82,26 @@ def block_changes(first: Sequence[Block], second: Sequence[Block]) -> BlockChang
     )
 
 
-def _overlapping(first: Sequence[Block], second: Sequence[Block]) -> list[tuple[int, int]]:
+def _same_boxes(first: Sequence[Block], second: Sequence[Block]) -> list[tuple[int, int]]:
+    """The blocks of one type and one box: nearly all, and of a looping layout hundreds with the same box."""
+    waiting: dict[tuple[str, tuple[float, ...]], list[int]] = defaultdict(list)
+    for index in reversed(range(len(second))):
+        waiting[second[index].type, tuple(second[index].bbox)].append(index)
+    pairs = ((index, waiting.get((block.type, tuple(block.bbox)))) for index, block in enumerate(first))
+    return [(index, others.pop()) for index, others in pairs if others]
+
+
+def _overlapping(
+    first: Sequence[Block], second: Sequence[Block], rest_first: Iterable[int], rest_second: Iterable[int]
+) -> list[tuple[int, int]]:
     """Pairs of blocks of one type whose boxes overlap enough, each block in one at most: the best first."""
     by_type: dict[str, list[int]] = defaultdict(list)
-    for other in sorted(range(len(second)), key=lambda index: second[index].bbox[1]):
+    for other in sorted(rest_second, key=lambda index: second[index].bbox[1]):
         by_type[second[other].type].append(other)
     candidates = []
-    for one in range(len(first)):
+    for one in rest_first:
         for other in by_type[first[one].type]:
-            if second[other].bbox[1] > first[one].bbox[3]:
+            if second[other].bbox[1] >= first[one].bbox[3]:
                 break  # it and those behind it begin below
             overlap = _overlap(first[one].bbox, second[other].bbox)
             if overlap >= MIN_OVERLAP:
@@ -103,9 +116,7 @@ def _overlapping(first: Sequence[Block], second: Sequence[Block]) -> list[tuple[
 
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> float:
-    """Intersection over union of two boxes; 1 if they are the same, else 0 for one without an area."""
-    if one == other:
-        return 1.0
+    """Intersection over union of two boxes; 0 for one without an area."""
     shared = shared_area(one, other)
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
     return shared / (sum(areas) - shared) if shared else 0.0
