@@ -76,6 +76,12 @@ class RequestBatches:
         done, self._done = self._done, []
         return done
 
+    def drop(self) -> None:
+        """Forget all."""
+        self.waiting.clear()
+        self.alone.clear()
+        self._done.clear()
+
     def answer(self, part: BatchPart, completions: Sequence[Completion]) -> None:
         """Note the answers to a part."""
         batch = part.batch

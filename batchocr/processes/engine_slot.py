@@ -14,6 +14,8 @@ _MAX_FAILED_STARTS = 6
 _MAX_LOSSES = 24
 _MAX_LOSSES_AT_FIRST = 8
 """Give a device up after this many consecutive losses without a good answer; after fewer if it never gave one."""
+_MAX_KILLED = 30
+"""Give a device up after this many consecutive engines that were killed from outside."""
 
 
 @dataclass(slots=True)
@@ -33,14 +35,14 @@ class EngineUse:
 class EngineSlot:
     """A device, and the engine that runs on it now. use: how the device was used since the last `forget`, as of the
     last `note_use`. sent: what the engine was asked and has not answered, by task. work: how much that is, in tokens.
-    num_failed_starts and num_losses count consecutive engines, for the limits above."""
+    num_failed_starts, num_losses and num_killed count consecutive engines, for the limits above."""
 
     def __init__(self, device: str, process: EngineProcess) -> None:
         self.use = EngineUse(device)
         self.process = process
         self.sent: dict[int, BatchPart] = {}
         self.work = 0.0
-        self.num_failed_starts = self.num_losses = 0
+        self.num_failed_starts = self.num_losses = self.num_killed = 0
         self.has_answered = False
         self.counts_of_lost = EngineCounts()
 
@@ -54,8 +56,11 @@ class EngineSlot:
 
     @property
     def is_hopeless(self) -> bool:
-        most_losses = _MAX_LOSSES if self.has_answered else _MAX_LOSSES_AT_FIRST
-        return self.num_failed_starts >= _MAX_FAILED_STARTS or self.num_losses >= most_losses
+        return (
+            self.num_failed_starts >= _MAX_FAILED_STARTS
+            or self.num_losses >= (_MAX_LOSSES if self.has_answered else _MAX_LOSSES_AT_FIRST)
+            or self.num_killed >= _MAX_KILLED
+        )
 
     def send(self, part: BatchPart) -> None:
         self.sent[part.batch.task_id] = part
@@ -68,14 +73,15 @@ class EngineSlot:
         self.work -= part.work
         return part
 
-    def count_loss(self) -> None:
+    def count_loss(self, *, killed: bool) -> None:
         """Count the current engine as lost."""
         self.use.num_lost += 1
-        if self.is_ready:
-            self.num_failed_starts = 0
-            self.num_losses += 1
-        else:
+        if not self.is_ready:
             self.num_failed_starts += 1
+            return
+        self.num_failed_starts = 0
+        self.num_losses += not killed
+        self.num_killed += killed
 
     def forget(self) -> None:
         """Drop what was sent, and count from zero."""

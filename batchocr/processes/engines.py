@@ -105,11 +105,11 @@ class Engines:
         with ExitStack() as closing:  # all of them, though Ctrl-C be pressed meanwhile
             while self._slots:
                 closing.callback(self._slots.pop().process.close)
-        self._batches = RequestBatches()
+        self._batches.drop()
 
     def forget(self) -> None:
         """Drop all batches, and count from zero. Devices that were given up stay so."""
-        self._batches = RequestBatches()
+        self._batches.drop()
         for use in self._given_up:
             use.counts, use.num_lost = EngineCounts(), 0
         for slot in self._slots:
@@ -159,7 +159,7 @@ class Engines:
             for answers in slot.process.receive():
                 if any(completion.error is None for completion in answers.completions):
                     slot.has_answered = True
-                    slot.num_losses = 0
+                    slot.num_losses = slot.num_killed = 0
                 self._batches.answer(slot.take_back(answers.task_id), answers.completions)
 
     def _assign(self) -> None:
@@ -235,7 +235,7 @@ class Engines:
 
     def _replace(self, slot: EngineSlot, loss: EngineLoss) -> None:
         slot.note_use()
-        slot.count_loss()
+        slot.count_loss(killed=loss.killed)
         self._take_back(slot, loss)
         slot.process.close()
         slot.counts_of_lost = slot.use.counts
