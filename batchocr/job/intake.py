@@ -64,6 +64,7 @@ class Intake:
     made now. A document in `finished` serves too, even if its file is gone. Without `finished`, or with `reads_all`,
     every document is read.
 
+    to_open_again: documents of which nothing was learnt when they were opened; they come before all others.
     pages: as the option. retry_failed: begin rows again that failed in an earlier run; None for those that may succeed
     now. max_unreleased: see RowQueue. num_done_before: how many of the rows in the queue an earlier run has dealt with.
     """
@@ -96,7 +97,7 @@ class Intake:
         self._in_order = limit is not None or max_unreleased is not None
         self.queue = RowQueue(max_unreleased)
         self._num_opened = 0
-        self._to_open_again: deque[int] = deque()
+        self.to_open_again: deque[int] = deque()
         self._num_planned = 0
 
     @property
@@ -167,8 +168,6 @@ class Intake:
         Looks at one file per call, so that a million unchanged ones do not keep the caller from everything else: if
         `num_known` has grown, there may be more to come.
         """
-        if self._to_open_again:
-            return self._to_open_again.popleft()
         if self.queue.num_rows == self._limit or self._num_opened == len(self.documents):
             return None
         index = self._num_opened
@@ -184,10 +183,6 @@ class Intake:
         state = self.states[index]
         state.size, state.mtime_ns = file.size, file.mtime_ns
         self._plan(index, file.page_count, file.doc_id, self._settled(self.documents[index].source))
-
-    def open_again(self, index: int) -> None:
-        """Hand out a document once more, as nothing was learnt of it."""
-        self._to_open_again.append(index)
 
     def cannot_open(self, index: int, problem: Failure, doc_id: str | None = None) -> None:
         """Record that a document cannot be opened: it gets one failed row for the whole."""

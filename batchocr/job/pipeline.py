@@ -168,6 +168,8 @@ class Pipeline:
         flight; and if a worker has none to open. full: so many pages are being read that no row may be begun."""
         if self._num_opening >= len(self._pool.workers) or not self._scheduler.has_worker_for(None):
             return None
+        if self._intake.to_open_again:
+            return self._intake.to_open_again.popleft()
         enough, rows_ahead = self._pages_in_flight, _ROWS_AHEAD if full else self._pages_in_flight
         if self._fetches:
             enough = rows_ahead = min(enough, _FETCHED_AHEAD * len(self._pool.workers))
@@ -276,7 +278,7 @@ class Pipeline:
         if self._attempts.exhausted(key) or is_given_up:
             self._fail(key, failure, doc_id)
         elif key.page_index is None:
-            self._intake.open_again(key.document)
+            self._intake.to_open_again.appendleft(key.document)
         else:
             self._intake.queue.give_back(key)
 

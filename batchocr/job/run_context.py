@@ -133,7 +133,7 @@ class RunContext:
                 continue
             found = pool.open_alone(documents[index].path, min(left_s, self.config.page_timeout))
             if not isinstance(found, Opened):
-                self.intake.open_again(index)
+                self.intake.to_open_again.append(index)
                 return False
             self.intake.opened(index, found)
         return False

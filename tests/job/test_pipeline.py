@@ -147,10 +147,11 @@ def read(
     *,
     pages_in_flight: int = 4,
     stop: StopSwitch | None = None,
-    path: str = "/nowhere/a.pdf",
+    paths: Sequence[str] = ("/nowhere/a.pdf",),
+    limit: int | None = None,
     engines: EchoingEngine | RequestDeduplicator | None = None,
 ) -> Rows:
-    intake = Intake([Document(path, "a.pdf")], None, None, limit=None)
+    intake = Intake([Document(path, path) for path in paths], None, None, limit=limit)
     pipeline = Pipeline(
         intake, pool, engines or EchoingEngine(), HostCounts(), pages_in_flight=pages_in_flight, page_timeout_s=1.0
     )
@@ -283,11 +284,47 @@ def test_a_task_that_ran_out_of_memory_gets_one_more_attempt_in_a_fresh_worker()
     assert len(pool.retired) == 2
 
 
+def test_a_document_lost_while_it_is_opened_is_opened_again_however_many_wait_behind_it() -> None:
+    class OneIsLost(ScriptedPool):
+        opening: tuple[ScriptedWorker, int] | None = None
+
+        def wait(self, timeout_s: float, beside: object) -> list[tuple[ScriptedWorker, Arrived]]:
+            said = super().wait(timeout_s, beside)
+            if not said and self.opening is not None and not self.num_in_flight():
+                worker, task_id = self.opening
+                self.opening = None
+                worker.task_ids.discard(task_id)
+                said = [(worker, Failed(task_id, Failure("out_of_memory", "too much")))]
+            return said
+
+    class SlowToOpen(ScriptedWorker):
+        def send(self, message: Message) -> None:
+            if isinstance(message, OpenDocument) and message.path == "/8" and not pool.retired:
+                self.task_ids.add(message.task_id)
+                pool.opening = (self, message.task_id)
+            else:
+                super().send(message)
+
+    class BusyEngine(EchoingEngine):
+        """Answers nothing until all other documents are opened."""
+
+        num_looks = 0
+
+        def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
+            self.num_looks += 1
+            return super().take_answers() if self.num_looks > 60 else []
+
+    pool = OneIsLost(page_count=1)
+    pool.workers = [SlowToOpen(pool), SlowToOpen(pool)]
+    rows = list(read(pool, paths=[f"/{number}" for number in range(60)], limit=100, engines=BusyEngine()))
+    assert (len(rows), len(pool.retired)) == (60, 1)
+
+
 def test_a_worker_that_claims_more_pages_than_the_file_has_bytes_costs_one_row(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
     pool = ScriptedPool(page_count=10**18)
     pool.size = 10**18
-    [(key, row)] = read(pool, path=str(tmp_path / "a.pdf"))
+    [(key, row)] = read(pool, paths=[str(tmp_path / "a.pdf")])
     assert (key.page_index, row.status, row.error_kind) == (None, "failed", "crashed")
     assert "claims 1,000,000,000,000,000,000 pages" in (row.error_message or "")
 
