@@ -86,7 +86,9 @@ def tell_the_end(report: Report | ClusterReport, config: Config, *, kept: str, t
     """Say how the run ended. kept: what there is if it was stopped; there: if not."""
     ended = {"exit_code": report.exit_code, "report": json.loads(report.to_json())}
     if not report.complete:
-        said = f"stopped before the end; {kept}: {how_to_continue(config)}"
+        items = report.items
+        begun = items.ok + items.degraded + items.failed + items.skipped > items.already_done
+        said = f"stopped before the end; {kept}: {how_to_continue(config, begun=begun)}"
         logger.info("%s", said, extra=event("run_stopped", **ended))
         return
     for exceeded in report.exceeded:

@@ -119,10 +119,13 @@ def _end_after(seconds: float, exit_code: int) -> None:
     timer.start()
 
 
-def how_to_continue(config: Config) -> str:
-    """What to do to continue a run that was stopped."""
+def how_to_continue(config: Config, *, begun: bool = True) -> str:
+    """What to do to continue a run that was stopped.
+
+    begun: whether there is a row in the journal that would be lost by starting over.
+    """
     flags = {"--overwrite": config.overwrite, "--no-resume": not config.resume}
-    without = " and ".join(flag for flag, given in flags.items() if given)
+    without = " and ".join(flag for flag, given in flags.items() if given and begun)
     return f"run the same command again{f', without {without},' if without else ''} to continue"
 
 
