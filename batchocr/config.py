@@ -405,6 +405,8 @@ def _unknown(name: str) -> UsageError:
     hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
     if name in ("out", "inputs"):
         hint = "what is read and where it goes are said on the command line: batchocr run INPUT --out TABLE"
+    if name.removeprefix("no_") in known:
+        hint = f"write {name.removeprefix('no_')} = false"
     return UsageError(f"there is no option {name!r}; {hint}")
 
 
@@ -450,6 +452,6 @@ def load_recipe(path: str) -> dict[str, Any]:
         config = Config(**flags)
     except OSError as error:
         raise UsageError(f"the recipe {path} cannot be read: {error.strerror}") from error
-    except (ValueError, UsageError) as error:  # ValueError: no text, no TOML, or a number of thousands of digits
+    except (ValueError, RecursionError, UsageError) as error:  # no text, no TOML, or it is nested too deep
         raise UsageError(f"recipe {path}: {error}") from error
     return {name: getattr(config, name) for name in flags}
