@@ -75,7 +75,8 @@ def _as_text(found: Comparison, settings: _Settings) -> list[str]:
     lines += [f"blocks    {blocks.added:,} added, {blocks.lost:,} lost, {blocks.changed:,} changed"]
     changes = found.status_changes.most_common()
     lines += [f"status    {count:,} {before} → {after}" for (before, after), count in changes]
-    spread = [f"{_class(share)}: {number:,}" for share, number in sorted(found.spread.items()) if number]
+    classes = {share: f"≤ {share:.1%}".replace(".0%", "%") if share else "unchanged" for share in found.spread}
+    spread = [f"{classes[share]}: {number:,}" for share, number in sorted(found.spread.items()) if number]
     lines += [f"spread    {', '.join(spread)}"] if spread else []
     if top := found.most_changed:
         lines += ["", "changed  blocks +added -lost ~changed  page"]
@@ -90,11 +91,6 @@ def _line(page: PageChange) -> str:
     before, after = (status or "no row" for status in page.statuses)
     blocks = f"+{page.blocks.added} -{page.blocks.lost} ~{page.blocks.changed}"
     return f"{page.share:7.1%}  {blocks:29}  {where}" + (f" ({before} → {after})" if before != after else "")
-
-
-def _class(share: float) -> str:
-    """The name of a class of pages, by one of comparison.SHARES."""
-    return f"≤ {share:.1%}".replace(".0%", "%") if share else "unchanged"
 
 
 def _as_json(found: Comparison, settings: _Settings, exit_code: ExitCode) -> str:

@@ -43,7 +43,8 @@ def write_searchable(
     else:
         pdf = pymupdf.open()
     with pdf:
-        if document.format == "PDF" and _is_signed(pdf):
+        is_signed = pdf.get_sigflags() in _SIGNED or value_text(pdf, pdf.pdf_catalog(), "Perms") != "null"
+        if document.format == "PDF" and is_signed:
             yield SearchableMade(0, is_signed=True)
             return
         if document.format != "PDF":
@@ -53,10 +54,6 @@ def write_searchable(
         _identify(pdf, text_path)
         _save(pdf, to_path, is_new=document.format != "PDF")
         yield SearchableMade(writer.num_changed)
-
-
-def _is_signed(pdf: pymupdf.Document) -> bool:
-    return pdf.get_sigflags() in _SIGNED or value_text(pdf, pdf.pdf_catalog(), "Perms") != "null"
 
 
 def _identify(pdf: pymupdf.Document, text_path: str) -> None:
