@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -18,6 +19,15 @@ Chosen = tuple[Tensor, Tensor]
 """Tokens and log-probabilities of a step, [sequences] each."""
 
 
+@dataclass(slots=True)
+class _Graph:
+    """index: the rows to decode, padded, on the device. rows: those that were written there last, without padding."""
+
+    index: Tensor
+    replay: Callable[[], Chosen]
+    rows: list[int] = field(default_factory=list)
+
+
 class DecodeGraphs:
     """Replays a decode step for any number of rows up to max_rows, padded to a captured size with the spare row.
 
@@ -29,25 +39,24 @@ class DecodeGraphs:
         self._step = step
         self._spare_row = spare_row
         self._sizes = graph_sizes(max_rows)
-        self._graphs: dict[int, tuple[Tensor, Callable[[], Chosen]]] = {}
+        self._graphs: dict[int, _Graph] = {}
 
     def capture(self) -> None:
         """Capture every size, the largest first, so that the smaller ones share its memory. If one cannot be captured,
-        go on with those before it, or without graphs."""
+        go on with those before it, or without graphs. Raises EngineError if that has broken the device."""
+        on = self._device.torch_device
+        indices = [torch.full((size,), self._spare_row, device=on) for size in reversed(self._sizes)]
+        replays = self._device.capture([partial(self._step, index) for index in indices])
         try:
-            for size in reversed(self._sizes):
-                index = torch.full((size,), self._spare_row, device=self._device.torch_device)
-                replay = self._device.capture(partial(self._step, index))
-                if replay is None:
-                    break
-                self._graphs[size] = index, replay
+            for index, replay in zip(indices, replays, strict=False):
+                self._graphs[len(index)] = _Graph(index, replay)
         except CaptureError as error:
             captured = ", ".join(map(str, sorted(self._graphs)))
             logger.warning(
                 "a decode step for %d sequences cannot be captured as a graph (%s); going on %s: decoding is slower. "
                 "If memory was short, lower --memory-fraction; else leave out its kernels one by one (BATCHOCR_REJECT "
                 "in docs/gpus.md)",
-                size,
+                self._sizes[-1 - len(self._graphs)],
                 error,
                 f"with those for {captured}" if captured else "without graphs",
             )
@@ -57,10 +66,12 @@ class DecodeGraphs:
         """Decode these rows. Returns None if nothing was captured."""
         if not self._graphs:
             return None
-        index, replay = self._graphs[self._sizes[bisect_left(self._sizes, len(rows))]]
-        padding = [self._spare_row] * (len(index) - len(rows))
-        index.copy_(self._device.upload(torch.tensor(rows + padding)))
-        tokens, logprobs = replay()
+        graph = self._graphs[self._sizes[bisect_left(self._sizes, len(rows))]]
+        if rows != graph.rows:
+            padding = [self._spare_row] * (len(graph.index) - len(rows))
+            graph.index.copy_(self._device.upload(torch.tensor(rows + padding)))
+            graph.rows = rows
+        tokens, logprobs = graph.replay()
         return tokens[: len(rows)], logprobs[: len(rows)]
 
 

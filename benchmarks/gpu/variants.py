@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -43,15 +43,15 @@ class Paced(Wrapped):
 class WithoutGraphs(Wrapped):
     """A device that captures nothing: each kernel of a decode step is launched by the host."""
 
-    def capture(self, function: Callable[[], object]) -> None:
-        return None
+    def capture(self, functions: Sequence[Callable[[], object]]) -> list[Callable[[], object]]:
+        return []
 
 
 class WithGraphsAsCalls(Wrapped):
     """A device on which the host launches each kernel of what a graph would replay: the same padded steps."""
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result]:
-        return function
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+        return list(functions)
 
 
 class OneStream(Wrapped):

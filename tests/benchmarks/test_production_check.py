@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,10 @@ pytestmark = pytest.mark.slow
 class StaleReplay(Wrapped):
     """A device whose graphs now and then replay what an earlier step had left in their buffers."""
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result]:
-        replay = self.wrapped.capture(function)
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+        return [self._stale(function) for function in self.wrapped.capture(functions)]
+
+    def _stale(self, replay: Callable[[], Result]) -> Callable[[], Result]:
         replays: list[Result] = []
 
         def changed() -> Result:

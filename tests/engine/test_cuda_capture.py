@@ -11,7 +11,7 @@ import torch
 from batchocr.engine import backend
 from batchocr.engine.backend.cuda_device import CudaDevice
 from batchocr.engine.backend.device import CaptureError
-from batchocr.errors import UsageError
+from batchocr.errors import EngineError, UsageError
 
 GPU = torch.device("cuda:0")
 
@@ -27,16 +27,18 @@ class Stream:
 class Gpu:
     """Knows which stream is current, whether it captures, and whether torch's allocator thinks so.
 
-    invalid: what a step did invalidates its capture.
+    invalid: what a step did invalidates its capture. broken: after that nothing works.
     """
 
     def __init__(self) -> None:
         self.current = Stream()
         self.pools = 0
-        self.invalid = False
+        self.invalid = self.broken = False
 
     def use(self) -> None:
         """Any call that waits for the GPU."""
+        if self.broken:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with")
         assert not self.current.captures
 
     @contextmanager
@@ -79,6 +81,7 @@ class Graph:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     gpu = Gpu()
+    ones = torch.ones
     parts: dict[str, object] = {
         "Stream": Stream,
         "stream": gpu.stream,
@@ -93,15 +96,16 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         monkeypatch.setattr(torch.cuda, name, part)
     monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", gpu.end_pool, raising=False)
+    monkeypatch.setattr(torch, "ones", lambda *shape, device: gpu.use() or ones(*shape))
     return gpu
 
 
-def step(gpu: Gpu, failure: Exception | None, *, invalid: bool = False) -> Callable[[], int]:
+def step(gpu: Gpu, failure: Exception | None, *, invalid: bool = False, broken: bool = False) -> Callable[[], int]:
     """Decodes; while it is captured, it fails."""
 
     def run() -> int:
         if gpu.current.captures and failure is not None:
-            gpu.invalid = invalid
+            gpu.invalid, gpu.broken = invalid, broken
             raise failure
         return 1
 
@@ -109,9 +113,8 @@ def step(gpu: Gpu, failure: Exception | None, *, invalid: bool = False) -> Calla
 
 
 def test_every_step_is_captured_and_replayed(gpu: Gpu) -> None:
-    device = CudaDevice(GPU)
-    replays = [device.capture(step(gpu, None)) for _ in range(3)]
-    assert [replay and replay() for replay in replays] == [1, 1, 1]
+    replays = list(CudaDevice(GPU).capture([step(gpu, None)] * 3))
+    assert [replay() for replay in replays] == [1, 1, 1]
     assert gpu.pools == 0
 
 
@@ -122,7 +125,7 @@ def test_graphs_and_the_second_stream_can_be_left_out(gpu: Gpu, monkeypatch: pyt
     monkeypatch.setenv("BATCHOCR_STREAMS", "one")
     device = backend.open_device(GPU)
     assert isinstance(device, CudaDevice)
-    assert device.capture(step(gpu, None)) is None
+    assert list(device.capture([step(gpu, None)] * 3)) == []
     assert device._side is device._main
     monkeypatch.setenv("BATCHOCR_STREAMS", "1")
     with pytest.raises(UsageError, match="BATCHOCR_STREAMS is '1': it can be 'one', or not set"):
@@ -147,14 +150,21 @@ def test_plain_pytorch_has_one_stream(gpu: Gpu) -> None:
 def test_after_a_failed_capture_the_gpu_is_as_before_and_the_first_error_is_the_reason(
     gpu: Gpu, failure: Exception, invalid: bool
 ) -> None:
-    before, device = gpu.current, CudaDevice(GPU)
-    replay = device.capture(step(gpu, None))
+    before = gpu.current
+    captured = []
     with pytest.raises(CaptureError) as caught:
-        device.capture(step(gpu, failure, invalid=invalid))
-    assert replay is not None and replay() == 1
+        for replay in CudaDevice(GPU).capture([step(gpu, None), step(gpu, None), step(gpu, failure, invalid=invalid)]):
+            captured.append(replay())
+    assert captured == [1, 1]
     assert str(caught.value) == f"{type(failure).__name__}: {failure}".splitlines()[0]
     assert gpu.current is before and not before.captures
     assert gpu.pools == 0
+
+
+def test_a_capture_that_breaks_the_context_is_an_engine_error(gpu: Gpu) -> None:
+    failure = RuntimeError("CUDA error: an illegal memory access was encountered")
+    with pytest.raises(EngineError, match=r"has broken cuda:0 for this process \(RuntimeError: CUDA error: an ill"):
+        list(CudaDevice(GPU).capture([step(gpu, failure, invalid=True, broken=True)]))
 
 
 def test_a_step_that_fails_without_a_graph_too_is_no_matter_of_graphs(gpu: Gpu) -> None:
@@ -162,4 +172,4 @@ def test_a_step_that_fails_without_a_graph_too_is_no_matter_of_graphs(gpu: Gpu) 
         raise torch.OutOfMemoryError("CUDA out of memory. Tried")
 
     with pytest.raises(torch.OutOfMemoryError):
-        CudaDevice(GPU).capture(fail)
+        list(CudaDevice(GPU).capture([fail]))

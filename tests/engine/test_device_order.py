@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -20,6 +20,7 @@ from batchocr.engine.engine import Engine
 from batchocr.engine.graphs import DecodeGraphs, graph_sizes
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.preprocess import PatchGrid
+from batchocr.errors import EngineError
 from batchocr.planning.limits import EngineLimits
 from batchocr.processes.meter import Meter
 from tests.support.checkpoints import make_checkpoint
@@ -329,6 +330,11 @@ def test_graph_sizes_grow_with_the_batch_and_end_with_the_largest(max_rows: int)
         assert padding < (8 if rows <= 64 else 16 if rows <= 128 else 32)
 
 
+def test_the_sizes_for_256_sequences() -> None:
+    tens = [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256]
+    assert graph_sizes(256) == [1, 2, 4, *tens]
+
+
 def test_a_replay_is_padded_with_the_spare_row_to_the_next_size() -> None:
     seen: list[list[int]] = []
 
@@ -353,17 +359,19 @@ def test_a_replay_is_padded_with_the_spare_row_to_the_next_size() -> None:
 
 
 class FailingDevice(LateDevice):
-    """Captures so many graphs and no more."""
+    """Captures so many graphs and no more; if it is broken then, nothing else works either."""
 
-    def __init__(self, graphs: int) -> None:
+    def __init__(self, graphs: int, *, broken: bool = False) -> None:
         super().__init__()
         self._left = graphs
+        self._broken = broken
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result]:
-        if not self._left:
-            raise CaptureError("not while capturing")
-        self._left -= 1
-        return super().capture(function)
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> Iterator[Callable[[], Result]]:
+        for function in functions:
+            if not self._left:
+                raise EngineError("nothing works any more") if self._broken else CaptureError("not while capturing")
+            self._left -= 1
+            yield self._capture(function)
 
 
 @pytest.mark.parametrize(
@@ -400,3 +408,8 @@ def test_fewer_rows_than_any_graph_has_are_padded_to_the_smallest_that_was_captu
         assert replayed is not None
         assert replayed[0].tolist() == [10 * row for row in range(count)]
     assert seen == [16, 16, 16, 20, 20]
+
+
+def test_a_capture_that_breaks_the_device_ends_the_engine(checkpoint: Path) -> None:
+    with pytest.raises(EngineError, match="nothing works any more"):
+        Engine(load(checkpoint, FailingDevice(1, broken=True), CapturableOps(CPU)), LIMITS)

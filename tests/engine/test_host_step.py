@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.backend.device import HostDevice, Result
 from batchocr.engine.engine import Engine
+from batchocr.engine.graphs import DecodeGraphs
 from batchocr.engine.model.checkpoint import load_model
 from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
 from tests.support.checkpoints import make_checkpoint
-from tests.support.late_device import CapturableOps
+from tests.support.late_device import CapturableOps, LateDevice
 
 CALLS_A_ROW = 5
 """Whether it can go on, twice how many tokens it has, and two for the token that is read."""
@@ -33,8 +35,10 @@ CPU = torch.device("cpu")
 class InstantDevice(HostDevice):
     """Its graphs compute nothing: each answers with what its function did when it was captured, and is done at once."""
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result]:
-        result = function()
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+        return [self._capture(function()) for function in functions]
+
+    def _capture(self, result: Result) -> Callable[[], Result]:
         return lambda: result
 
 
@@ -124,3 +128,26 @@ def test_a_step_asks_no_more_of_torch_for_more_rows(steps: tuple[Callable[[], ob
     few, many = ([operations(step) for _ in range(STEPS)] for step in steps)
     assert few == many
     assert 0 < max(few) < 20
+
+
+class CountingDevice(LateDevice):
+    """Counts what is uploaded."""
+
+    uploads = 0
+
+    def upload(self, host: Tensor) -> Tensor:
+        self.uploads += 1
+        return super().upload(host)
+
+
+def test_a_graph_is_told_its_rows_when_they_have_changed() -> None:
+    device = CountingDevice()
+    graphs = DecodeGraphs(device, lambda index: (10 * index, index.double()), max_rows=4, spare_row=4)
+    graphs.capture()
+    uploads = []
+    for rows in ([2, 0], [2, 0], [3], [2, 0], [0, 2], [0, 2, 1], [0, 2, 1], [0, 2]):
+        replayed = graphs.replay(rows)
+        assert replayed is not None
+        assert replayed[0].tolist() == [10 * row for row in rows]
+        uploads.append(device.uploads)
+    assert uploads == [1, 1, 2, 2, 3, 4, 4, 4]

@@ -65,9 +65,7 @@ def embeddings_are_taken_over_and_freed(gpu: Gpu, device: CudaDevice) -> None:
 def steps_are_captured_and_replayed(gpu: Gpu, device: CudaDevice) -> None:
     state = torch.ones(8, device=CUDA)
     with device.main():
-        for step in (lambda: state.mul(2).add_(1), lambda: state.mul_(2).add(1)):
-            replay = device.capture(step)
-            assert replay is not None
+        for replay in device.capture([lambda: state.mul(2).add_(1), lambda: state.mul_(2).add(1)]):
             replay()
             _, copied = device.read_back(replay())
             copied.wait()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -82,7 +82,10 @@ class LateDevice(HostDevice):
         assert made.done, "an image was admitted before it was encoded: its prefill would hold up all decoding"
         self.events.append("take over")
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result]:
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+        return [self._capture(function) for function in functions]
+
+    def _capture(self, function: Callable[[], Result]) -> Callable[[], Result]:
         function()
 
         def replay() -> Result:

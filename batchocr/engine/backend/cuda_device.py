@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from batchocr.engine.backend.device import CaptureError, Mark, Result
+from batchocr.errors import EngineError
 
 _WARM_UP_RUNS = 2
 _HEAD_START_CYCLES = 2_000_000
@@ -56,7 +58,6 @@ class CudaDevice:
         torch.cuda.set_device(device)
         self._main = torch.cuda.Stream(device, priority=-1)
         self._side = self._main if one_stream else torch.cuda.Stream(device, priority=0)
-        self._pool = torch.cuda.graph_pool_handle()
 
     def upload(self, host: Tensor) -> Tensor:
         return host.pin_memory().to(self.torch_device, non_blocking=True)
@@ -85,34 +86,51 @@ class CudaDevice:
         made.wait_on_stream()
         value.record_stream(torch.cuda.current_stream())
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result] | None:
-        if not self._has_graphs:
-            return None
-        with self.main():  # so that what libraries allocate for a stream is there before the capture
-            for _ in range(_WARM_UP_RUNS):
-                function()
-        torch.cuda.synchronize()
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> Iterator[Callable[[], Result]]:
+        pool = torch.cuda.graph_pool_handle()
+        for function in functions if self._has_graphs else ():
+            with self.main():  # so that what libraries allocate for a stream is there before the capture
+                for _ in range(_WARM_UP_RUNS):
+                    function()
+            torch.cuda.synchronize()
+            yield self._capture(function, pool)
+
+    def _capture(self, function: Callable[[], Result], pool: Any) -> Callable[[], Result]:
         graph = torch.cuda.CUDAGraph()
         try:
             # If the capture fails, torch leaves its stream current; ours, around it, gives back the one before.
             with (
                 torch.cuda.stream(self._main),
                 # Whatever other threads of this process may do meanwhile.
-                torch.cuda.graph(graph, pool=self._pool, stream=self._main, capture_error_mode="thread_local"),
+                torch.cuda.graph(graph, pool=pool, stream=self._main, capture_error_mode="thread_local"),
             ):
                 result = function()
         except Exception as error:
-            self._failed_graph = graph  # torch's allocators go on asking it whether it is capturing
-            with suppress(RuntimeError):  # where torch has done so itself
-                # Otherwise memory used on two streams would not be freed before the capture is over: never.
-                torch._C._cuda_endAllocateToPool(self.torch_device.index or 0, self._pool)
-            raise CaptureError(_first_of(error)) from error
+            reason = _first_of(error)
+            self._leave_capture(graph, pool, reason)
+            raise CaptureError(reason) from error
 
         def replay() -> Result:
             graph.replay()
             return result
 
         return replay
+
+    def _leave_capture(self, graph: torch.cuda.CUDAGraph, pool: Any, reason: str) -> None:
+        """After a capture that failed. Raises EngineError if nothing else works any more."""
+        self._failed_graph = graph  # torch's allocators go on asking it whether it is capturing
+        with suppress(RuntimeError):  # where torch has done so itself
+            # Otherwise memory used on two streams would not be freed before the capture is over, which it never is.
+            torch._C._cuda_endAllocateToPool(self.torch_device.index or 0, pool)
+        try:
+            with self.main():
+                torch.ones(1, device=self.torch_device).item()
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            raise EngineError(
+                f"capturing a decode step has broken {self.torch_device} for this process ({reason}): run with "
+                "--backend reference, or leave a kernel out with BATCHOCR_REJECT (docs/gpus.md)"
+            ) from error
 
 
 def _first_of(error: BaseException) -> str:

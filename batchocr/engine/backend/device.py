@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, Self, TypeVar
 
@@ -19,8 +19,7 @@ Result = TypeVar("Result")
 
 
 class CaptureError(Exception):
-    """Work cannot be captured as a graph. The device is as it was before, and can do the same work without one, unless
-    nothing works on it any more."""
+    """Work cannot be captured as a graph. The device is as it was before, and can do the same work without one."""
 
 
 class Mark(Protocol):
@@ -71,9 +70,11 @@ class Device(Protocol):
         """Make the current stream wait for a value made on another one, and keep the value's memory for it."""
         ...
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result] | None:
-        """The function as a graph to replay: the same work on the same buffers, which all graphs share, so that no two
-        may run at once. None if the device has no graphs. Raises CaptureError.
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> Iterable[Callable[[], Result]]:
+        """The functions as graphs to replay, captured one by one: the same work on the same buffers, which the graphs
+        share, so that no two may run at once. Empty if the device has no graphs.
+
+        Raises CaptureError at the first that cannot be captured; EngineError if that has broken the device.
         """
         ...
 
@@ -140,5 +141,5 @@ class HostDevice:
     def take_over(self, value: Tensor, made: Mark) -> None:
         return
 
-    def capture(self, function: Callable[[], Result]) -> Callable[[], Result] | None:
-        return None
+    def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+        return []
