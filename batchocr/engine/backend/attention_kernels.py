@@ -5,6 +5,7 @@ Each loader imports its library when called, and raises if the library is missin
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import torch
@@ -43,12 +44,20 @@ def _sgl_attention() -> Attention:
 def _torch_attention() -> Attention:
     from torch.nn.attention.varlen import varlen_attn
 
+    accepted = inspect.signature(varlen_attn).parameters
+
     def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-        if q.shape[1] != k.shape[1]:  # not every torch can group heads
-            k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+        # torch 2.10 takes `is_causal`, later versions a window; the earliest cannot group heads.
+        options: dict[str, object] = {"is_causal": causal}
+        if "window_size" in accepted:
+            options = {"window_size": (-1, 0) if causal else (-1, -1)}
+        if q.shape[1] != k.shape[1]:
+            if "enable_gqa" in accepted:
+                options["enable_gqa"] = True
+            else:
+                k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
         ends, longest = segments.cu_seqlens, segments.max_length
-        window = (-1, 0) if causal else (-1, -1)
-        out = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=window)
+        out = varlen_attn(q, k, v, ends, ends, longest, longest, **options)  # type: ignore[arg-type]
         assert isinstance(out, Tensor)
         return out
 
