@@ -15,6 +15,8 @@ from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
 from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_picture
 from batchocr.pages.input.image_faults import (
+    JPEG_SIGNATURE,
+    PNG_SIGNATURE,
     fault_found_by_mupdf,
     fault_of_jpeg,
     fault_of_webp,
@@ -28,8 +30,18 @@ FORMAT_NAMES = "PNG, JPEG, JPEG 2000, WebP, TIFF, GIF, BMP, ICNS, PPM"
 _FORMATS = ("BMP", "DIB", "GIF", "ICNS", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """The Pillow plugins that may see a file. Others do more than decode: the one for EPS starts Ghostscript."""
 
-_DECIDING_BYTES = 16
-"""So many does Pillow itself look at."""
+_SIGNATURES = (
+    PNG_SIGNATURE,
+    JPEG_SIGNATURE,
+    b"\x00\x00\x00\x0cjP  \r\n\x87\n",  # JPEG 2000
+    b"\xff\x4f\xff\x51",  # JPEG 2000, bare codestream
+    *(b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"),  # TIFF, BigTIFF
+    *(b"GIF87a", b"GIF89a"),
+    b"icns",
+    b"BM",
+    *(size.to_bytes(4, "little") for size in (12, 40, 52, 56, 64, 108, 124)),  # DIB: no signature, but few header sizes
+    *(b"P%d%c" % (kind, space) for kind in range(1, 7) for space in b" \t\r\n"),  # PBM, PGM, PPM
+)
 
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
@@ -147,11 +159,8 @@ def _page_of(image: Image.Image, fault: str | None) -> Page:
 
 
 def begins_like_an_image(head: bytes) -> bool:
-    """Return whether one of Pillow's decoders would take a file by its first bytes."""
-    Image.init()
-    deciding = head[:_DECIDING_BYTES].ljust(_DECIDING_BYTES, b"\0")
-    accepts = (Image.OPEN[name][1] for name in _FORMATS)
-    return any(accept is not None and accept(deciding) is True for accept in accepts)
+    """Return whether the first bytes of a file are those of a format read here."""
+    return head.startswith(_SIGNATURES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
 
 
 def open_image(path: str) -> ImageDocument:

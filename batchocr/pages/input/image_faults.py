@@ -22,7 +22,7 @@ _UNNEEDED: Final = 8
 """Bytes cut from a picture's end: a sound one cannot be decoded then, as encoders leave at most two unused."""
 
 _OTHER_LENGTH: Final = "its picture ends elsewhere than its data"
-_PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
 _BLOCK_ENDED_TWICE: Final = "unsupported block indicator 00 in gif image"
 """Some programs write such GIFs."""
@@ -47,7 +47,7 @@ def fault_of_jpeg(data: bytes) -> str | None:
 def fault_found_by_mupdf(data: bytes) -> str | None:
     """What MuPDF reports about a PNG or GIF, or about the PNGs in an ICNS file. Pillow draws missing rows black, and
     checks no checksum behind the last row."""
-    icons = [_PNG_SIGNATURE + icon for icon in data.split(_PNG_SIGNATURE)[1:]]
+    icons = [PNG_SIGNATURE + icon for icon in data.split(PNG_SIGNATURE)[1:]]
     images = icons if data.startswith(b"icns") else [data]
     return next(filter(None, map(_said_by_mupdf, images)), None)
 
