@@ -35,6 +35,12 @@ def test_only_documents_are_found_in_a_folder_and_by_a_glob(given: str) -> None:
     assert not found & {Path("in", name).resolve() for name in CUTS}
 
 
+def test_what_is_reached_through_a_link_is_known_by_where_it_lies() -> None:
+    Path("linked").symlink_to("in/a.images")
+    for given in ("linked", "linked/*"):
+        assert "linked/page-1-block-9.png" not in {document.path for document in find_documents([given]).documents}
+
+
 def test_they_are_counted_among_the_files_that_were_skipped() -> None:
     assert find_documents(["in"]).skipped == {"cut by an export": 6, ".md": 1}
     assert find_documents(["in/**/*.png"]).skipped == {"cut by an export": 4}

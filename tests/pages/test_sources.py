@@ -234,9 +234,13 @@ def test_the_count_is_of_the_whole_input_whatever_the_shard() -> None:
     assert [find_documents(["d"], shard=(index, 2)).skipped for index in (1, 2)] == [{".docx": 1}] * 2
 
 
-def test_what_is_too_long_for_a_suffix_or_cannot_be_printed_is_counted_as_another() -> None:
-    make("d/x.pdf", f"d/scan.{'long' * 20}", "d/a.b\x1b")
-    assert skipped("d") == {"other suffixes": 2}
+def test_a_folder_of_thousands_of_suffixes_has_a_short_account() -> None:
+    make("d/x.pdf", f"d/scan.{'long' * 20}", "d/a.b\x1b", *(f"d/scan.{number:04}" for number in range(300)))
+    kinds = skipped("d")
+    assert len(kinds) <= 101
+    assert sum(kinds.values()) == 302
+    assert kinds["other suffixes"] >= 200
+    assert len(describe_skipped(kinds)) < 250
 
 
 def test_the_account_names_the_ten_most_frequent_kinds() -> None:

@@ -41,7 +41,9 @@ _OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.jso
 """A table, or a file that belongs to one."""
 
 _CUT = "cut by an export"
+_OTHERS = "other suffixes"
 _MAX_SUFFIX = 16
+_MAX_KINDS = 100
 _MAX_NAMED = 10
 
 
@@ -61,11 +63,13 @@ class SkippedFiles:
                 self._folders.add(folder)
                 for name in names:
                     if not _OF_A_RUN.search(name.lower()):
-                        self._by_kind[_kind(name)] += 1
+                        kind = _kind(name)
+                        is_named = kind in self._by_kind or len(self._by_kind) < _MAX_KINDS
+                        self._by_kind[kind if is_named else _OTHERS] += 1
 
     def by_kind(self) -> Mapping[str, int]:
         """How many there are of each suffix in lower case, most first; also of `no suffix`, `cut by an export`, and
-        `other suffixes`, which are very long."""
+        `other suffixes`: very long ones, and those after the first hundred."""
         return dict(sorted(self._by_kind.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -73,7 +77,7 @@ def _kind(name: str) -> str:
     if name.lower().endswith(SUFFIXES):
         return _CUT
     kind = os.path.splitext(name)[1].lower() or "no suffix"
-    return "other suffixes" if len(kind) > _MAX_SUFFIX or not kind.isprintable() else kind
+    return _OTHERS if len(kind) > _MAX_SUFFIX or not kind.isprintable() else kind
 
 
 def describe_skipped(by_kind: Mapping[str, int]) -> str:
@@ -150,9 +154,12 @@ def num_links(path: str) -> int:
 
 def is_exported(path: str) -> bool:
     """Whether an export has made this file."""
-    path = os.path.abspath(path)
-    return _EXPORTED.search(path) is not None and any(
-        os.path.lexists(above / EXPORT_RECORD) for above in PurePath(path).parents
+    folder, name = os.path.split(path)
+    if not _EXPORTED.search(f"/images/{name}"):  # which most names settle, before links are resolved
+        return False
+    real = PurePath(os.path.realpath(folder), name)
+    return _EXPORTED.search(str(real)) is not None and any(
+        os.path.lexists(above / EXPORT_RECORD) for above in real.parents
     )
 
 
