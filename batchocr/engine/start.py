@@ -57,6 +57,8 @@ def try_kernels(device: torch.device, name: BackendName, dtype_name: DType) -> K
         ops = backend.make_ops(name, device, dtype)
     except (EngineError, UsageError) as error:
         problem = str(error)
+    except torch.OutOfMemoryError:
+        problem = f"{device} has no memory left to try kernels in: see what else uses it"
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
     libraries = {"torch": f"{torch.__version__}, built {build}"}
     libraries |= {module: _library(module, package) for module, package in _LIBRARIES.items()}

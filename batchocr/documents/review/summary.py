@@ -55,7 +55,7 @@ def _read_report(path: Path) -> Mapping[str, Any]:
     """A report; empty if there is none that can be read."""
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
