@@ -317,45 +317,28 @@ def test_a_worker_ignores_what_is_sent_to_every_process_of_a_job_from_its_first_
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "the caller's own signals wait no longer"
 
 
-# Without a `__main__` guard, as people write scripts.
-UNGUARDED_SCRIPT = """
+KILLED = """
 import signal, sys
-from batchocr.processes.messages import OpenDocument, ReadPage, Setup
+from batchocr.processes.messages import ReadPage, Setup
 from batchocr.processes.pool import WorkerPool
 
-pool = WorkerPool(2, Setup(100, None, 8, True, 2**30), {command})
-pool.workers[0].send({message})
-while not (arrived := pool.wait(30)):
+path, *command = sys.argv[1:]
+pool = WorkerPool(2, Setup(100, None, 8, True, 2**30), command)
+pool.workers[0].send(ReadPage(1, path, 0))
+while not pool.wait(30):
     pass
-print(arrived[0][1].type, *(worker.pid for worker in pool.workers), flush=True)
-{ending}
+print(*(worker.pid for worker in pool.workers), flush=True)
+signal.pause()
 """
-
-
-def run_script(folder: Path, message: str, ending: str, command: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """Start the script in its folder; it finds batchocr through PYTHONPATH."""
-    script = folder / "script.py"
-    script.write_text(UNGUARDED_SCRIPT.format(command=command or "", message=message, ending=ending))
-    return subprocess.Popen(
-        [sys.executable, "-P", script.name],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def first_words(process: subprocess.Popen[str]) -> list[str]:
-    assert process.stdout is not None
-    return process.stdout.readline().split()
 
 
 @pytest.mark.parametrize("behaviour", ["read", "hang"])
 def test_a_run_that_is_killed_leaves_no_worker(tmp_path: Path, behaviour: str) -> None:
     path = draw_page(tmp_path / "a.png", behaviour)
-    message = f"ReadPage(1, {path!r}, 0)"
-    with run_script(tmp_path, message, "signal.pause()", worker_entry.COMMAND) as run:
-        _, *pids = first_words(run)
+    command = [sys.executable, "-c", KILLED, path, *worker_entry.COMMAND]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        pids = run.stdout.readline().split()
         run.kill()
     assert len(pids) == 2
     assert all(has_ended(int(pid)) for pid in pids)
@@ -370,15 +353,6 @@ def test_workers_outlive_the_thread_that_started_them(tmp_path: Path) -> None:
     with started[0] as pool:
         pool.workers[0].send(ReadPage(1, draw_page(tmp_path / "a.png", "read"), 0))
         assert run_until(pool, outcomes(1)).losses == []
-
-
-def test_a_script_needs_no_guard_and_its_folder_shadows_no_library(tmp_path: Path) -> None:
-    for name in ("json", "PIL", "pydantic", "batchocr"):
-        (tmp_path / f"{name}.py").write_text("raise RuntimeError('this is not the library')")
-    message = "OpenDocument(1, __file__)"
-    with run_script(tmp_path, message, "pool.close()") as run:
-        assert first_words(run)[0] == "began"
-    assert run.returncode == 0
 
 
 def test_a_worker_loads_no_torch() -> None:
