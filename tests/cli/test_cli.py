@@ -145,19 +145,17 @@ def test_only_the_flags_that_were_given_reach_the_run(monkeypatch: pytest.Monkey
     assert shown == f"{config!r} ['docs', '@list.txt', '-'] table.parquet\n"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)], ids=lambda value: str(value))
-def test_a_signal_ends_the_run_in_good_order_and_says_how_to_go_on(number: signal.Signals, code: int) -> None:
-    exit_code, stderr = signalled(number, "return wait_for_stop(stop)", *RUN)
+@pytest.mark.parametrize(
+    ("number", "code", "flags"),
+    [(signal.SIGINT, 130, ()), *((signal.SIGTERM, 75, flags) for flags in ((), ("--overwrite",), ("--no-resume",)))],
+)
+def test_a_signal_ends_the_run_in_good_order_and_says_how_to_go_on(
+    number: signal.Signals, code: int, flags: tuple[str, ...]
+) -> None:
+    exit_code, stderr = signalled(number, "return wait_for_stop(stop)", *RUN, *flags)
     assert exit_code == code
     assert "stopping once the pages in flight are finished" in stderr
-    assert "run the same command again to continue" in stderr
-
-
-@pytest.mark.parametrize("flag", ["--overwrite", "--no-resume"])
-def test_a_run_that_would_start_over_says_how_to_go_on_instead(flag: str) -> None:
-    exit_code, stderr = signalled(signal.SIGTERM, "return wait_for_stop(stop)", *RUN, flag)
-    assert exit_code == 75
-    assert f"run the same command again, without {flag}, to continue" in stderr
+    assert f"run the same command again{''.join(f', without {flag},' for flag in flags)} to continue" in stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)], ids=lambda value: str(value))
@@ -203,28 +201,13 @@ def test_a_signal_after_the_last_page_lets_the_output_be_finished(number: signal
     assert "the table is table.parquet" in stderr
 
 
-def test_a_second_interrupt_ends_the_run_at_once() -> None:
-    body = "sys.modules['batchocr.cli.signals'].SAME_KEYSTROKE_S = 0"
-    body += "; wait_for_stop(stop); print('stopping', flush=True)\n    while True: signal.pause()"
-    process = start(body, *RUN, "--log-format", "json")
-    assert process.stdout is not None
-    for _ in range(2):
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-    exit_code, stderr = ended(process)
-    assert exit_code == 130
-    last = [json.loads(line) for line in stderr.splitlines()][-1]
-    assert (last["event"], last["exit_code"]) == ("run_stopped", 130)
-    assert "finished pages are kept" in last["message"]
-
-
 HANG_IN_C = "import sqlite3; print('hanging', flush=True); sqlite3.connect('').execute(ENDLESS).fetchall()"
 HANG_IN_C = HANG_IN_C.replace("ENDLESS", repr(f"select count(*) from ({ENDLESS})"))
 
 
-def test_a_second_interrupt_ends_a_run_that_hangs_where_no_handler_runs() -> None:
+def test_a_second_interrupt_ends_a_run_at_once_even_where_it_hangs_and_no_handler_runs() -> None:
     body = f"sys.modules['batchocr.cli.signals'].SAME_KEYSTROKE_S = 0.1; stop.phase = 'reading'; {HANG_IN_C}"
-    process = start(body, *RUN)
+    process = start(body, *RUN, "--log-format", "json")
     assert process.stdout is not None
     process.stdout.readline()
     busy = psutil.Process(process.pid)
@@ -237,7 +220,9 @@ def test_a_second_interrupt_ends_a_run_that_hangs_where_no_handler_runs() -> Non
     process.send_signal(signal.SIGINT)
     exit_code, stderr = ended(process)
     assert exit_code == 130
-    assert "stopped at once; finished pages are kept: run the same command again to continue" in stderr
+    last = json.loads(stderr.splitlines()[-1])
+    assert (last["event"], last["exit_code"]) == ("run_stopped", 130)
+    assert last["message"] == "stopped at once; finished pages are kept: run the same command again to continue"
 
 
 @pytest.mark.parametrize("phase", ["reading", pytest.param("starting", marks=pytest.mark.long)])
