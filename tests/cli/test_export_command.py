@@ -88,24 +88,18 @@ def test_the_next_run_finds_the_documents_that_this_one_did(
     assert found.skipped["cut by an export"] == 4
 
 
-@pytest.mark.parametrize("formats", ["", "md,docx", "MD"])
-def test_a_format_that_does_not_exist_is_wrong_usage(
-    run: Run, rows: list[PageResult], tmp_path: Path, formats: str
-) -> None:
-    code, _, said = run(write_table(tmp_path / "t.jsonl", rows), "--to", "out", "--format", formats)
-    assert code == 2
-    assert "one or more of md, mineru, chunks, docling, html" in said
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--to", ""), "--to is empty: say where to write"),
         (("--to", "out", "--input", "in", "--input", "gone"), "--input 'gone': there is no such folder or file"),
+        *(
+            (("--to", "out", "--format", of), "one or more of md, mineru, chunks, docling, html")
+            for of in ("", "md,docx", "MD")
+        ),
     ],
 )
-def test_a_place_that_cannot_be_meant_is_wrong_usage(
+def test_a_place_or_format_that_cannot_be_meant_is_wrong_usage(
     run: Run, rows: list[PageResult], tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     table = write_table(tmp_path / "t.jsonl", rows)

@@ -13,8 +13,7 @@ from batchocr.cli.settings_change import settings_change
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
 from batchocr.errors import UsageError
-from batchocr.tables.schema import RunMetadata
-from batchocr.tables.table import table_for
+from tests.support.documents import write_table
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         text = texts[config.dtype]
         block = Block("text", (0.1, 0.1, 0.9, 0.2), 0, text)
         rows = [PageResult("a.pdf", 0, "ok", "d", 1, markdown=f"{text}\n", blocks=(block,))]
-        table_for(out).write(out, rows, RunMetadata("0", "m", "m", "s", {"dtype": config.dtype}))
+        write_table(out, rows)
 
     monkeypatch.setattr(module, "run_with", write)
     return texts

@@ -8,25 +8,23 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pymupdf
 import pytest
 
 from batchocr.data import PageResult
 from batchocr.option_values import parse_page_spec
 from batchocr.planning.checkpoint_files import fingerprint
 from batchocr.tables.files import metadata_path
-from batchocr.tables.schema import RunMetadata
-from batchocr.tables.table import table_for
 from tests.support.checkpoints import make_checkpoint
+from tests.support.documents import METADATA
+from tests.support.documents import write_table as write
+from tests.support.pdf_files import stream, text_pages
 from tests.support.running import draw_pdf, said_by
 
 pytestmark = pytest.mark.slow
-
-METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 
 
 def page(source: str, content: bytes, page_index: int, page_count: int) -> PageResult:
@@ -34,14 +32,7 @@ def page(source: str, content: bytes, page_index: int, page_count: int) -> PageR
     return PageResult(source, page_index, "ok", doc_id, page_count, 100, 100, 200.0, markdown="text")
 
 
-def blank_pdf(num_pages: int) -> bytes:
-    with pymupdf.open() as document:
-        for _ in range(num_pages):
-            document.new_page()
-        return bytes(document.tobytes())
-
-
-THREE_PAGES = blank_pdf(3)
+THREE_PAGES = text_pages(*[stream(b"")] * 3)
 
 
 @pytest.fixture
@@ -58,11 +49,6 @@ ROWS = [
     *(page("a.pdf", THREE_PAGES, index, 3) for index in range(3)),
     PageResult("b.pdf", None, "failed", hashlib.sha256(b"encrypted").hexdigest(), error_kind="encrypted"),
 ]
-
-
-def write(out: Path, rows: Sequence[PageResult], metadata: RunMetadata = METADATA) -> Path:
-    table_for(out).write(out, rows, metadata)
-    return out
 
 
 def verify(*arguments: Path | str) -> tuple[int, list[str]]:
@@ -104,10 +90,16 @@ def claims_two_pages(rows: list[PageResult], _: Path) -> None:
     rows[:3] = [replace(row, page_count=2) for row in rows[:2]]
 
 
+def has_too_many(rows: list[PageResult], _: Path) -> None:
+    rows.insert(0, PageResult("a.pdf", None, "failed", None, error_kind="timeout"))
+    rows.insert(4, page("a.pdf", THREE_PAGES, 3, 3))
+
+
 def is_one_row(rows: list[PageResult], _: Path) -> None:
     rows[:3] = [replace(rows[0], page_index=None, page_count=None, status="skipped", markdown=None)]
 
 
+SURPLUS = "has a row that should not be there"
 MISSING = [f"missing   a.pdf page {number}: has no row" for number in (1, 2, 3)]
 
 
@@ -129,7 +121,8 @@ MISSING = [f"missing   a.pdf page {number}: has no row" for number in (1, 2, 3)]
             [r"missing   new\n.pdf: has no row"],
         ),
         (claims_two_pages, [MISSING[2]]),
-        (is_one_row, [*MISSING, "surplus   a.pdf: has a row that should not be there"]),
+        (is_one_row, [*MISSING, f"surplus   a.pdf: {SURPLUS}"]),
+        (has_too_many, [f"surplus   a.pdf: {SURPLUS}", f"surplus   a.pdf page 4: {SURPLUS}"]),
     ],
 )
 def test_each_kind_of_harm_has_its_line(
@@ -222,19 +215,6 @@ def test_the_table_of_one_shard_is_compared_with_its_documents_alone(tmp_path: P
         "gone      a.pdf: is in the table but not in the input",
     )
     assert verify(out, documents, "--shard", "4/3")[0] == 2
-
-
-def test_a_row_of_a_page_that_does_not_exist_is_surplus(tmp_path: Path, documents: Path) -> None:
-    failed = PageResult("a.pdf", None, "failed", None, error_kind="timeout")
-    out = write(tmp_path / "table.parquet", [failed, *ROWS[:3], page("a.pdf", THREE_PAGES, 3, 3), ROWS[3]])
-    code, lines = verify(out, documents, "--max-page-error-rate", "1")
-    assert (code, lines[:2]) == (
-        3,
-        [
-            "surplus   a.pdf: has a row that should not be there",
-            "surplus   a.pdf page 4: has a row that should not be there",
-        ],
-    )
 
 
 def test_a_named_file_that_is_gone_is_stale(tmp_path: Path, documents: Path) -> None:

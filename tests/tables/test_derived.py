@@ -16,7 +16,7 @@ from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import OutputError
 from tests.support.documents import write_table
-from tests.support.running import run_app
+from tests.support.running import said_by
 
 BLOCKS = (
     Block("text", (0.1, 0.1, 0.9, 0.2), 0, "Some text", confidence=0.9, min_logprob=-0.5, tokens=3),
@@ -74,23 +74,17 @@ def test_rows_that_another_program_filtered_are_read_as_they_were(
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_the_commands_that_read_take_it_and_those_that_rely_on_it_do_not(
-    table: Path,
-    tmp_path: Path,
-    make: Callable[[Path, Path], None],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    table: Path, tmp_path: Path, make: Callable[[Path, Path], None]
 ) -> None:
     make(table, out := tmp_path / "mine.parquet")
-    assert run_app(monkeypatch, "export", out, "--to", tmp_path / "texts") in (0, 3)
+    assert said_by("export", out, "--to", tmp_path / "texts")[0] in (0, 3)
     assert "Some text" in (tmp_path / "texts" / "a.md").read_text()
-    assert run_app(monkeypatch, "view", out, "--out", tmp_path / "review.html") in (0, 3)
-    assert run_app(monkeypatch, "compare", out, out, "--max-change", "0") == 0
-    assert run_app(monkeypatch, "verify", out, tmp_path) == 6
-    assert run_app(monkeypatch, "merge", out, "--out", tmp_path / "merged.parquet") == 6
-    assert (
-        "what another program made of a table, only view, export, compare and open_table take"
-        in capsys.readouterr().err
-    )
+    assert said_by("view", out, "--out", tmp_path / "review.html")[0] in (0, 3)
+    assert said_by("compare", out, out, "--max-change", "0")[0] == 0
+    for arguments in (("verify", out, tmp_path), ("merge", out, "--out", tmp_path / "merged.parquet")):
+        code, _, said = said_by(*arguments)
+        assert code == 6
+        assert "what another program made of a table, only view, export, compare and open_table take" in said
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
