@@ -72,12 +72,6 @@ def open_journal(out: Path) -> Journal:
     return Journal.open(out, METADATA, resume=True, overwrite=False)
 
 
-def write_journal(out: Path, written: list[JournalEntry]) -> None:
-    with open_journal(out) as journal:
-        for entry in written:
-            journal.append(entry)
-
-
 def key(entry: JournalEntry) -> tuple[str, int | None]:
     return valid_text(entry.result.source), entry.result.page_index
 
@@ -101,7 +95,9 @@ def test_what_is_storable_stays_as_it_is(row: PageResult) -> None:
 @given(written=st.lists(entries, max_size=4, unique_by=key))
 def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written: list[JournalEntry]) -> None:
     with folder() as place:
-        write_journal(place / "out.parquet", written)
+        with open_journal(place / "out.parquet") as journal:
+            for entry in written:
+                journal.append(entry)
         with open_journal(place / "out.parquet") as journal:
             for entry in written:
                 source, page_index = entry.result.source, entry.result.page_index

@@ -37,13 +37,6 @@ PAGES = (
 )
 
 
-def query(sql: str) -> list[tuple[object, ...]]:
-    relation = duckdb.sql(sql)
-    assert relation is not None
-    rows: list[tuple[object, ...]] = relation.fetchall()
-    return rows
-
-
 @pytest.fixture(params=["results.parquet", "results.jsonl"])
 def out(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / str(request.param)
@@ -230,18 +223,8 @@ def test_parquet_has_row_groups_of_256_pages(tmp_path: Path) -> None:
 
 def test_duckdb_unnests_blocks(out: Path, table: TableFormat) -> None:
     table.write(out, PAGES, METADATA)
-    unnested = query(f"select b.type, b.bbox[2], b.confidence from (select unnest(blocks) as b from '{out}')")
-    assert unnested == [("title", 0.05, 0.98), ("image", 0.2, None), ("text", 0.5, 0.5)]
-
-
-def test_polars_reads_pages_and_blocks_of_parquet(tmp_path: Path) -> None:
-    polars = pytest.importorskip("polars")
-    out = tmp_path / "results.parquet"
-    parquet.write(out, PAGES, METADATA)
-    frame = polars.read_parquet(out)
-    assert frame["status"].to_list() == [page.status for page in PAGES]
-    unnested = frame.select("blocks").explode("blocks").unnest("blocks").drop_nulls("type")
-    assert unnested["bbox"].to_list() == [list(block.bbox) for block in BLOCKS]
+    unnested = duckdb.sql(f"select b.type, b.bbox[2], b.confidence from (select unnest(blocks) as b from '{out}')")
+    assert unnested.fetchall() == [("title", 0.05, 0.98), ("image", 0.2, None), ("text", 0.5, 0.5)]
 
 
 def test_every_line_of_jsonl_is_a_page_and_its_text_stays_readable(tmp_path: Path) -> None:
