@@ -34,10 +34,6 @@ def test_a_label_that_nobody_knows_is_read_too() -> None:
     assert [type for type, _ in blocks(("marginalia", 0.9, 0.1, 0.1, 0.5, 0.5))] == ["unknown"]
 
 
-def test_nothing_found_is_no_block() -> None:
-    assert detected_blocks("", 600, 800) == []
-
-
 @pytest.mark.parametrize(
     ("parts", "kept"),
     [

@@ -228,11 +228,6 @@ def test_what_a_model_fenced_itself_ends_with_the_block() -> None:
     assert to_markdown([block("text", "```"), block("code", "<b>")]) == "\\```\n\n```\n<b>\n```\n"
 
 
-def test_two_halves_of_a_tag_in_texts_that_are_joined_stay_letters() -> None:
-    blocks = [block("text", "<"), block("text", "script>日", merge_prev=True)]
-    assert to_markdown(blocks) == "&lt;script>日\n"
-
-
 def test_characters_that_command_a_terminal_or_reorder_letters_are_left_out() -> None:
     assert markdown("text", "a\x1b[2J\x00\x9b\u202eb\tc\nd\ud800") == "a[2Jb\tc\nd\\ud800\n"
 

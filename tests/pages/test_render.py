@@ -98,20 +98,18 @@ def test_what_libraries_say_about_a_failed_allocation_is_known_and_no_words_that
         assert not pdf._OUT_OF_MEMORY.search(f"some warning\n{words}"), words
 
 
-@pytest.mark.parametrize("password", [None, "wrong"])
-def test_an_encrypted_pdf_is_refused_without_its_password(tmp_path: Path, password: str | None) -> None:
-    path = encrypted_pdf(tmp_path, user_password="secret")
-    with pytest.raises(EncryptedError, match="password"):
-        opened(path, password=password)
-
-
-def test_an_encrypted_pdf_opens_with_its_password(tmp_path: Path) -> None:
-    assert render(encrypted_pdf(tmp_path, user_password="secret"), password="secret").image.size == (100, 50)
-
-
-@pytest.mark.parametrize("password", [None, "needless"])
-def test_a_pdf_that_asks_only_for_the_right_to_edit_is_read(tmp_path: Path, password: str | None) -> None:
-    assert render(encrypted_pdf(tmp_path, user_password=""), password=password).image.size == (100, 50)
+@pytest.mark.parametrize(
+    ("asked_for", "sound", "wrong"), [("secret", ["secret"], [None, "no"]), ("", [None, "no"], [])]
+)
+def test_an_encrypted_pdf_opens_with_its_password_and_without_if_it_asks_only_for_the_right_to_edit(
+    tmp_path: Path, asked_for: str, sound: list[str | None], wrong: list[str | None]
+) -> None:
+    path = encrypted_pdf(tmp_path, user_password=asked_for)
+    for password in sound:
+        assert render(path, password=password).image.size == (100, 50)
+    for password in wrong:
+        with pytest.raises(EncryptedError, match="password"):
+            opened(path, password=password)
 
 
 def encrypted_pdf(folder: Path, *, user_password: str) -> Path:
@@ -171,13 +169,10 @@ def test_a_page_larger_than_memory_is_out_of_memory(tmp_path: Path) -> None:
 # --- Which kind of file ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
 @pytest.mark.parametrize("name", ["a.pdf", "a.png", "noname"])
-def test_a_pdf_is_known_by_its_content(tmp_path: Path, name: str) -> None:
-    assert render(written(tmp_path / name, pdf_bytes((100, 50)))).dpi == 72
-
-
-def test_a_pdf_header_may_come_later(tmp_path: Path) -> None:
-    assert render(written(tmp_path / "mail", b"HTTP/1.1 200 OK\r\n\r\n" + pdf_bytes((100, 50)))).dpi == 72
+def test_a_pdf_is_known_by_its_content_also_if_its_header_comes_later(tmp_path: Path, name: str, before: bytes) -> None:
+    assert render(written(tmp_path / name, before + pdf_bytes((100, 50)))).dpi == 72
 
 
 def test_a_pdf_without_header_is_read_where_it_can_be(tmp_path: Path) -> None:

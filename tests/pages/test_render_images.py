@@ -233,9 +233,13 @@ def test_an_apng_that_claims_two_billion_frames_has_one_page(tmp_path: Path) -> 
 
 
 def test_a_broken_frame_leaves_the_others(tmp_path: Path) -> None:
-    path = three_page_tiff(tmp_path)
+    first, *others = (Image.new("RGB", (20, 10), color) for color in (RED, GREEN, BLUE))
+    options = {"save_all": True, "append_images": others, "compression": "tiff_adobe_deflate"}
+    path = saved(tmp_path / "a.tif", first, **options)
     data = bytearray(path.read_bytes())
-    start, size = strip_of(path, frame=1)
+    with Image.open(path) as image:
+        image.seek(1)
+        start, size = image.tag_v2[273][0], image.tag_v2[279][0]  # type: ignore[attr-defined]
     data[start : start + size] = b"\xff" * size
     with closing(opened(written(path, data))) as document:
         assert document.page_count == 3
@@ -262,15 +266,3 @@ def test_a_frame_without_any_pixels_is_damaged(tmp_path: Path, tag: int) -> None
         with pytest.raises(DamagedError, match=r"^the image cannot be decoded: ."):
             document.render(1)
         assert document.render(0).image.size == (20, 10)
-
-
-def three_page_tiff(folder: Path) -> Path:
-    first, *others = (Image.new("RGB", (20, 10), color) for color in (RED, GREEN, BLUE))
-    return saved(folder / "a.tif", first, save_all=True, append_images=others, compression="tiff_adobe_deflate")
-
-
-def strip_of(path: Path, *, frame: int) -> tuple[int, int]:
-    """Where the compressed pixels of a frame are: offset and size in bytes."""
-    with Image.open(path) as image:
-        image.seek(frame)
-        return image.tag_v2[273][0], image.tag_v2[279][0]  # type: ignore[attr-defined]

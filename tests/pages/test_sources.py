@@ -164,13 +164,14 @@ def test_what_cannot_be_found_becomes_a_row_and_the_rest_is_read(missing: str, k
     assert found == Document("x.pdf", "x.pdf")
 
 
-def test_a_folder_that_may_not_be_read_becomes_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    make("d/locked/y.pdf", "d/x.pdf")
+@pytest.mark.parametrize(("given", "below"), [("d", ""), ("d/**/*.pdf", "d/")])
+def test_a_folder_that_may_not_be_read_becomes_a_row(monkeypatch: pytest.MonkeyPatch, given: str, below: str) -> None:
+    make("d/locked/y.pdf", "d/sub/x.pdf")
     lock(monkeypatch)
-    locked, found = find_documents(["d"]).documents
+    locked, found = find_documents([given]).documents
     problem = Failure("unreadable", "the folder d/locked cannot be read: Permission denied")
-    assert (locked.source, locked.problem) == ("locked", problem)
-    assert found.source == "x.pdf"
+    assert (locked.source, locked.problem) == (f"{below}locked", problem)
+    assert found.source == f"{below}sub/x.pdf"
 
 
 def test_what_is_no_regular_file_is_left_to_the_worker_to_refuse() -> None:

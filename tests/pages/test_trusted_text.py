@@ -62,26 +62,23 @@ def taken(page: Page, box: tuple[float, float, float, float] = BOX) -> str | Non
     return TrustedText(page.glyphs, page.image).of(box)
 
 
-@pytest.mark.parametrize("options", [{}, {"color": (0.2, 0.2, 0.8)}, {"fontname": "tiro"}])
-def test_a_paragraph_has_its_own_text_with_its_lines_joined(tmp_path: Path, options: dict[str, Any]) -> None:
-    assert taken(page_of(tmp_path, lambda page: write(page, **options))) == SAID
+def filled(page: pymupdf.Page, color: tuple[float, float, float]) -> None:
+    page.draw_rect((10, 20, 395, 140), color=None, fill=color)
 
 
-def test_text_on_a_tinted_box_is_plain(tmp_path: Path) -> None:
-    box = pymupdf.Rect(20, 20, 390, 140)
-    page = page_of(tmp_path, lambda page: page.draw_rect(box, color=None, fill=(0.9, 0.95, 1)), write)
-    assert taken(page) == SAID
+PLAIN: dict[str, list[Draw]] = {
+    "black": [write],
+    "coloured": [lambda page: write(page, color=(0.2, 0.2, 0.8))],
+    "with serifs": [lambda page: write(page, fontname="tiro")],
+    "on a tinted box": [lambda page: filled(page, (0.9, 0.95, 1)), write],
+    "white on a dark box": [lambda page: filled(page, (0, 0, 0.3)), lambda page: write(page, color=(1, 1, 1))],
+    "a word underlined": [write, lambda page: page.draw_line((40, 62), (120, 62))],
+}
 
 
-def test_white_text_on_a_dark_box_is_plain(tmp_path: Path) -> None:
-    box = pymupdf.Rect(10, 20, 395, 140)
-    dark = lambda page: page.draw_rect(box, color=None, fill=(0, 0, 0.3))  # noqa: E731
-    assert taken(page_of(tmp_path, dark, lambda page: write(page, color=(1, 1, 1)))) == SAID
-
-
-def test_a_line_under_a_word_is_no_other_ink(tmp_path: Path) -> None:
-    underline = lambda page: page.draw_line((40, 62), (120, 62))  # noqa: E731
-    assert taken(page_of(tmp_path, write, underline)) == SAID
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_paragraph_of_plain_text_has_its_own_text_with_its_lines_joined(tmp_path: Path, name: str) -> None:
+    assert taken(page_of(tmp_path, *PLAIN[name])) == SAID
 
 
 def test_a_raised_number_is_written_as_the_model_writes_it(tmp_path: Path) -> None:
