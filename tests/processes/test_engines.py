@@ -50,14 +50,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make(folder: Path) -> Iterator[Callable[[str], Engines]]:
-    """Engines for these devices that have loaded the model; ended with the test."""
+def make(folder: Path) -> Iterator[Callable[..., Engines]]:
+    """Engines for these devices that have loaded the model, as is planned; ended with the test."""
     made = []
 
-    def load(device: str) -> Engines:
+    def load(device: str, planned: Callable[[Path, DeviceFound], LoadModel] = plan) -> Engines:
         made.append(engines := Engines(device, "reference"))
         engines.open()
-        engines.load(lambda found: plan(folder, found), max_batches=100)
+        engines.load(lambda found: planned(folder, found), max_batches=100)
         return engines
 
     yield load
@@ -329,34 +329,26 @@ def test_a_question_that_no_model_understands_is_answered_with_an_error(
 
 
 def test_a_run_goes_on_without_a_device_that_cannot_be_used_even_if_it_is_the_first(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    make: Callable[..., Engines], caplog: pytest.LogCaptureFixture
 ) -> None:
-    engines = Engines("cuda:0,cpu", "reference")
-    assert engines.open().device == "cpu"
-    try:
-        engines.load(lambda found: plan(folder, found), max_batches=9)
-        assert texts(ask(engines, [(0,)]))
-        assert "going on without cuda:0: --device cuda:0 cannot be used here" in caplog.text
-        assert [use.device for use in engines.uses()] == ["cpu", "cuda:0"]
-    finally:
-        engines.close()
+    engines = make("cuda:0,cpu")
+    assert texts(ask(engines, [(0,)]))
+    assert "going on without cuda:0: --device cuda:0 cannot be used here" in caplog.text
+    assert [use.device for use in engines.uses()] == ["cpu", "cuda:0"]
 
 
-def test_a_run_goes_on_without_a_device_that_has_no_room(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    engines, rooms = Engines("cpu,cpu", "reference"), iter([True, False])
+def test_a_run_goes_on_without_a_device_that_has_no_room(
+    make: Callable[..., Engines], caplog: pytest.LogCaptureFixture
+) -> None:
+    rooms = iter([True, False])
 
-    def plan_if_there_is_room(found: DeviceFound) -> LoadModel:
+    def plan_if_there_is_room(folder: Path, found: DeviceFound) -> LoadModel:
         if next(rooms):
             return plan(folder, found)
         raise UsageError("it does not fit")
 
-    engines.open()
-    try:
-        engines.load(plan_if_there_is_room, max_batches=100)
-        assert texts(ask(engines, [(0,)]))
-        assert "going on without cpu: it does not fit" in caplog.text
-    finally:
-        engines.close()
+    assert texts(ask(make("cpu,cpu", plan_if_there_is_room), [(0,)]))
+    assert "going on without cpu: it does not fit" in caplog.text
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_however_many_engines_there_are(folder: Path, tmp_path: Path) -> None:

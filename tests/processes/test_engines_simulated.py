@@ -6,8 +6,7 @@ Hundreds of runs, each with its own seed: every batch is answered once, the run 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -105,11 +104,10 @@ class SimulatedEngine:
 
 
 @pytest.fixture(autouse=True)
-def _simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_engines, "EngineProcess", SimulatedEngine)
     monkeypatch.setattr(pool_engines, "wait_for", lambda *_: set())
     monkeypatch.setattr(engine_slot, "peak_resident_bytes", lambda _: None)
-    yield
 
 
 def batch_of(prompts: Sequence[str]) -> SharedBatch:
@@ -118,13 +116,12 @@ def batch_of(prompts: Sequence[str]) -> SharedBatch:
     return SharedBatch(*share_batch(0, requests))
 
 
-@contextmanager
-def opened(devices: str) -> Iterator[Engines]:
+def opened(devices: str) -> Engines:
     """Engines that are ready."""
     engines = Engines(devices, "reference")
     engines.open()
     engines.load(lambda found: LoadModel("", "float32", "auto", LIMITS), max_batches=IN_FLIGHT)
-    yield engines
+    return engines
 
 
 def read(world: World, devices: str, bad: Sequence[int]) -> tuple[int, int]:
@@ -136,17 +133,17 @@ def read(world: World, devices: str, bad: Sequence[int]) -> tuple[int, int]:
     }
     to_ask, in_flight = list(batches), set[int]()
     blamed = {BAD: 0, GOOD: 0}
-    with opened(devices) as engines:
-        for _ in range(MOST_STEPS):
-            while to_ask and len(in_flight) < IN_FLIGHT:
-                in_flight.add(to_ask[0])
-                engines.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
-            for key, completions in engines.take_answers():
-                in_flight.remove(key)
-                for prompt, completion in zip(batches[key], completions, strict=True):
-                    blamed[prompt] += completion.error is not None
-            if not in_flight and not to_ask:
-                return blamed[BAD], blamed[GOOD]
+    engines = opened(devices)
+    for _ in range(MOST_STEPS):
+        while to_ask and len(in_flight) < IN_FLIGHT:
+            in_flight.add(to_ask[0])
+            engines.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
+        for key, completions in engines.take_answers():
+            in_flight.remove(key)
+            for prompt, completion in zip(batches[key], completions, strict=True):
+                blamed[prompt] += completion.error is not None
+        if not in_flight and not to_ask:
+            return blamed[BAD], blamed[GOOD]
     raise AssertionError(f"{sorted(in_flight)} are never answered")
 
 
@@ -178,21 +175,20 @@ def test_every_round_is_answered_once_if_pages_share_their_questions(num_bad: in
             key: world.chance.choices(names, k=world.chance.randint(1, MOST_QUESTIONS)) + [BAD] * (key in bad)
             for key in range(NUM_ROUNDS)
         }
-        with opened("d0,d1") as engines:
-            shared = RequestDeduplicator(engines)
-            to_ask, answered = list(batches), dict[int, list[bool]]()
-            for _ in range(MOST_STEPS):
-                while to_ask and NUM_ROUNDS - len(to_ask) - len(answered) < IN_FLIGHT:
-                    shared.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
-                for key, completions in shared.take_answers():
-                    assert key not in answered
-                    answered[key] = [completion.error is not None for completion in completions]
-                if len(answered) == NUM_ROUNDS:
-                    break
-            else:
-                raise AssertionError(f"seed {seed}: some are never answered")
-            assert answered == {key: [prompt == BAD for prompt in prompts] for key, prompts in batches.items()}
-            assert shared.counts.asked == sum(map(len, batches.values()))
+        shared = RequestDeduplicator(opened("d0,d1"))
+        to_ask, answered = list(batches), dict[int, list[bool]]()
+        for _ in range(MOST_STEPS):
+            while to_ask and NUM_ROUNDS - len(to_ask) - len(answered) < IN_FLIGHT:
+                shared.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
+            for key, completions in shared.take_answers():
+                assert key not in answered
+                answered[key] = [completion.error is not None for completion in completions]
+            if len(answered) == NUM_ROUNDS:
+                break
+        else:
+            raise AssertionError(f"seed {seed}: some are never answered")
+        assert answered == {key: [prompt == BAD for prompt in prompts] for key, prompts in batches.items()}
+        assert shared.counts.asked == sum(map(len, batches.values()))
 
 
 def test_a_device_that_fails_at_everything_is_given_up_before_many_are_blamed_for_it() -> None:
