@@ -20,11 +20,9 @@ from batchocr.data import PageResult
 from batchocr.documents.audit.audit_table import AUDIT_SCHEMA
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.tables.page_list import documents_asked_for, read_page_list
-from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
+from tests.support.documents import METADATA, write_table
 from tests.support.running import draw_pdf, read_rows, run_app, said_by
-
-METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, input_roots=("/documents",))
 
 
 def write_lines(path: Path, *rows: Mapping[str, object]) -> Path:
@@ -126,11 +124,6 @@ def test_pages_that_are_named_are_read_again_and_take_the_place_of_the_first(
             batchocr.run(docs, out=tmp_path / "none.parquet", only=beyond, **usual)
 
 
-def table(path: Path, rows: list[PageResult], metadata: RunMetadata = METADATA) -> str:
-    table_for(path).write(path, iter(rows), metadata)
-    return str(path)
-
-
 def test_a_preferred_row_that_failed_is_left_out_and_one_of_another_file_is_refused(tmp_path: Path) -> None:
     first = [PageResult("a.pdf", page, "ok", "d", 3, markdown=f"first {page}") for page in range(2)]
     first.append(PageResult("b.pdf", None, "failed", error_kind="timeout", error_message="slow"))
@@ -140,12 +133,12 @@ def test_a_preferred_row_that_failed_is_left_out_and_one_of_another_file_is_refu
         PageResult("a.pdf", 2, "ok", "d", 3, markdown="again 2"),
         PageResult("b.pdf", 0, "ok", "e", 1, markdown="again 0"),
     ]
-    part, same = table(tmp_path / "1.parquet", first), table(tmp_path / "2.parquet", again)
+    part, same = write_table(tmp_path / "1.parquet", first), write_table(tmp_path / "2.parquet", again)
     out = tmp_path / "all.parquet"
     assert said_by("merge", part, "--out", out, "--prefer", same)[0] == 0
     assert [row.markdown for row in table_for(out).read_rows(out)] == ["first 0", "again 1", "again 2", "again 0"]
     assert table_for(out).read_metadata(out) == METADATA, "the same settings: a run goes on with it"
-    changed = table(tmp_path / "3.parquet", [replace(again[1], doc_id="other")])
+    changed = write_table(tmp_path / "3.parquet", [replace(again[1], doc_id="other")])
     code, _, said = said_by("merge", part, "--out", tmp_path / "none.parquet", "--prefer", changed)
     assert code == 6
     assert re.search(r"a\.pdf has changed between .*1\.parquet and .*3\.parquet", said)
