@@ -20,7 +20,7 @@ import pytest
 import batchocr
 from batchocr.cli.console import JsonFormatter, TextFormatter
 from batchocr.errors import ModelError
-from batchocr.pages.input.render import open_document
+from tests.pages.rendering import render
 from tests.support.running import command, draw_pdf, eventually, make_quick_model, workers_of
 
 pytestmark = pytest.mark.slow
@@ -155,18 +155,11 @@ def test_a_pdf_that_points_to_files_and_urls_opens_none_of_them(tmp_path: Path, 
     secret = tmp_path / "secret.txt"
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
     (tmp_path / "a.pdf").write_bytes(pdf_that_points_elsewhere(secret, url))
-    without = draw(tmp_path / "a.pdf")
+    without = render(tmp_path / "a.pdf").image.tobytes()
     secret.write_bytes(b"0 0 99 99 re f")  # as page content, it would paint the page black
-    assert draw(tmp_path / "a.pdf") == without
+    assert render(tmp_path / "a.pdf").image.tobytes() == without
     with pytest.raises(BlockingIOError):
         listener.accept()
-
-
-def draw(path: Path) -> bytes:
-    document = open_document(str(path), password=None, dpi=72)
-    image = document.render(0).image
-    document.close()
-    return image.tobytes()
 
 
 # --- passwords -------------------------------------------------------------------------------------------------------
