@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from batchocr.planning.architecture import read_architecture
-from batchocr.processes import child
 from batchocr.processes.meter import Meter
 from benchmarks.attack import damaged_images, damaged_pdfs
 from benchmarks.gpu import check as gpu_check
@@ -33,28 +31,19 @@ FIGURES = (
 )
 
 
-@pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The results that `gpu_check --smoke` writes."""
-    out = tmp_path_factory.mktemp("checked") / "gpu_check.json"
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(child.subprocess, "engine", None)  # benchmarks have engine processes of their own
-        gpu_check.main(["--smoke", "--device", "cpu", "--out", str(out)])
-    values: dict[str, Any] = json.loads(out.read_text())
-    assert out.with_name("gpu_check.trace.json.gz").stat().st_size > 1000
-    return values
-
-
 @pytest.mark.long
-def test_every_check_and_every_benchmark_passes_on_a_cpu(checked: dict[str, Any]) -> None:
+@pytest.mark.usefixtures("engine_processes")
+def test_every_check_and_every_benchmark_passes_on_a_cpu_and_has_the_figures_that_releases_are_compared_by(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "gpu_check.json"
+    gpu_check.main(["--smoke", "--device", "cpu", "--out", str(out)])
+    assert out.with_name("gpu_check.trace.json.gz").stat().st_size > 1000
+    checked = json.loads(out.read_text())
     assert checked["failed"] == {}
     assert checked["parts"].keys() == {part.name for part in gpu_check.PARTS if part.on_cpu}
     assert len(checked["checks"]) > 9
     assert all(check["ok"] for check in checked["checks"].values())
-
-
-@pytest.mark.long
-def test_the_figures_have_the_names_that_releases_are_compared_by(checked: dict[str, Any]) -> None:
     assert all(checked["figures"][name] > 0 for name in FIGURES)
     assert {"commit", "gpu", "torch", "kernels"} <= checked.keys()
 

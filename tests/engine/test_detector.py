@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForObjectDetection
 
@@ -26,23 +26,13 @@ from batchocr.engine.model.detector import Detector, prepared
 from batchocr.errors import ModelError, PageError
 from batchocr.pages.input.render import open_document
 from batchocr.planning.detector import find_detector
-from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
-from tests.support.checkpoints import make_checkpoint
+from tests.support.checkpoints import SMALL_LIMITS, answers_of, make_checkpoint
 from tests.support.detectors import KINDS, make_detector, transformers_post_process
 from tests.support.jobs import FULL
 
 CPU = torch.device("cpu")
-LIMITS = EngineLimits(
-    vit_batch_size=3,
-    vit_max_patches=3000,
-    embedding_queue_tokens=500,
-    llm_batch_size=4,
-    prefill_max_tokens=700,
-    max_new_tokens=4,
-    num_kv_tokens=8000,
-    layout_batch_size=2,
-)
+LIMITS = replace(SMALL_LIMITS, max_new_tokens=4, layout_batch_size=2)
 FINGERPRINT = "d" * 64
 NUM_PAGES = 10 if FULL else 2
 
@@ -153,12 +143,7 @@ def test_pages_are_resized_as_opencv_does_it() -> None:
 def ask(engine: Engine, requests: dict[int, Request], meter: Meter | None = None) -> dict[int, Completion]:
     for number, request in requests.items():
         assert engine.submit(number, request) is None
-    finished: dict[int, Completion] = {}
-    while engine.has_work:
-        for number, completion in engine.step(meter or Meter()):
-            assert number not in finished, "a request was answered twice"
-            finished[number] = completion
-    return finished
+    return answers_of(engine, meter)
 
 
 def layout(number: int) -> Request:
@@ -243,16 +228,3 @@ def test_what_is_found_of_a_detector_tells_its_weights_apart(tmp_path: Path) -> 
     assert one.fingerprint != other.fingerprint
     assert one.weight_bytes == os.path.getsize(tmp_path / "0" / "model.safetensors")
     assert find_detector(None).fingerprint == ""
-
-
-@pytest.mark.parametrize("damage", ["weights missing", "cut short"])
-def test_a_damaged_detector_is_refused(tmp_path: Path, damage: str) -> None:
-    path = make_detector(tmp_path) / "model.safetensors"
-    if damage == "cut short":
-        path.write_bytes(path.read_bytes()[:-1000])
-    else:
-        tensors = load_file(path)
-        lost = next(name for name in tensors if "class_embed" in name)
-        save_file({name: tensor for name, tensor in tensors.items() if name != lost}, path, metadata={"format": "pt"})
-    with pytest.raises(ModelError, match="lacks 1 of the detector's weights" if damage != "cut short" else "cannot be"):
-        Detector(tmp_path, HostDevice(CPU))

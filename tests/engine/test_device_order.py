@@ -21,23 +21,14 @@ from batchocr.engine.graphs import DecodeGraphs, graph_sizes
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.preprocess import PatchGrid
 from batchocr.errors import EngineError
-from batchocr.planning.limits import EngineLimits
 from batchocr.processes.meter import Meter
-from tests.support.checkpoints import make_checkpoint
+from tests.support.checkpoints import SMALL_LIMITS, make_checkpoint
 from tests.support.late_device import CapturableOps, LateDevice, LateMark
 
 CPU = torch.device("cpu")
 NUM_REQUESTS = 14
 MOST_STEPS = 500
-LIMITS = EngineLimits(
-    vit_batch_size=4,
-    vit_max_patches=3000,
-    embedding_queue_tokens=500,
-    llm_batch_size=6,
-    prefill_max_tokens=400,
-    max_new_tokens=20,
-    num_kv_tokens=8000,
-)
+LIMITS = replace(SMALL_LIMITS, vit_batch_size=4, llm_batch_size=6, prefill_max_tokens=400, max_new_tokens=20)
 
 Answers = dict[int, tuple[str, int]]
 """Text and number of tokens by request."""
@@ -123,9 +114,15 @@ def run(engine: Engine, meter: Meter | None = None) -> Answers:
     raise AssertionError("the engine never came to an end")
 
 
-def test_answers_are_those_of_a_device_that_does_everything_at_once(model: Model, expected: Answers) -> None:
+def test_answers_are_those_of_a_device_that_does_everything_at_once_and_no_more_is_under_way_than_there_may_be(
+    model: Model, device: WatchedDevice, expected: Answers
+) -> None:
     assert run(Engine(model, LIMITS)) == expected
     assert len(set(expected.values())) > NUM_REQUESTS / 2
+    assert device.events.count("take over") == NUM_REQUESTS, "an image is admitted once it is encoded"
+    assert device.most_batches == 2
+    # A step is launched before the last is read, and no earlier.
+    assert device.most_unread == device.max_unread == 1
 
 
 def test_an_answer_ends_where_the_model_has_no_more_positions(model: Model) -> None:
@@ -139,21 +136,6 @@ def test_an_answer_ends_where_the_model_has_no_more_positions(model: Model) -> N
     assert 7 < lengths[prompts.index(sorted(set(prompts))[-2])] < 20
 
 
-def test_an_image_is_admitted_once_it_is_encoded(model: Model, device: WatchedDevice) -> None:
-    run(Engine(model, LIMITS))
-    assert device.events.count("take over") == NUM_REQUESTS
-
-
-def test_two_vit_batches_are_on_the_device_at_once_and_no_more(model: Model, device: WatchedDevice) -> None:
-    run(Engine(model, LIMITS))
-    assert device.most_batches == 2
-
-
-def test_a_step_is_launched_before_the_last_is_read_and_no_earlier(model: Model, device: WatchedDevice) -> None:
-    run(Engine(model, LIMITS))
-    assert device.most_unread == device.max_unread == 1
-
-
 @pytest.fixture
 def sliced(device: WatchedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """One layer of the ViT a slice; the model has two."""
@@ -161,16 +143,14 @@ def sliced(device: WatchedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("sliced")
-def test_slices_of_the_vit_change_no_token(model: Model, expected: Answers) -> None:
+def test_slices_of_the_vit_change_no_token_and_there_is_one_decode_step_to_each(
+    model: Model, device: WatchedDevice, expected: Answers
+) -> None:
     meter = Meter()
     assert run(Engine(model, LIMITS), meter) == expected
     vit = meter.stages["vit"]
     assert (vit.items, vit.batches) == (NUM_REQUESTS, meter.stages["preprocess"].batches)
 
-
-@pytest.mark.usefixtures("sliced")
-def test_there_is_one_decode_step_to_each_slice_of_the_vit(model: Model, device: WatchedDevice) -> None:
-    run(Engine(model, LIMITS))
     launches = [event for event in device.events if event in ("beside", "replay")]
     both = launches[launches.index("replay") : -launches[::-1].index("beside")]
     assert both.count("beside") >= 4

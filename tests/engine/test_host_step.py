@@ -42,8 +42,8 @@ class InstantDevice(HostDevice):
         return lambda: result
 
 
-def full_engine(folder: Path, num_rows: int) -> Engine:
-    """An engine in which so many sequences decode, all begun."""
+def within_a_block(folder: Path, num_rows: int) -> Callable[[], object]:
+    """A decode step of so many sequences, all begun, none of which needs another KV block soon."""
     model = load_model(folder, device=InstantDevice(CPU), dtype=torch.float32, ops=CapturableOps(CPU))
     limits = EngineLimits(
         vit_batch_size=num_rows,
@@ -57,24 +57,12 @@ def full_engine(folder: Path, num_rows: int) -> Engine:
     engine = Engine(model, limits)
     pixels = Pixels(SIDE, SIDE, memoryview(bytearray(3 * SIDE * SIDE)))
     for request_id in range(num_rows):
-        refused = engine.submit(request_id, Request(pixels, "", SAMPLING, round=1))
-        assert refused is None
+        assert engine.submit(request_id, Request(pixels, "", SAMPLING, round=1)) is None
     meter = Meter()
     while meter.stages["prefill"].items < num_rows:
         assert not engine.step(meter)
-    return engine
-
-
-def within_a_block(folder: Path, num_rows: int) -> Callable[[], object]:
-    """A decode step of so many sequences, none of which needs another KV block soon."""
-    engine = full_engine(folder, num_rows)
-    meter = Meter()
-
-    def step() -> object:
-        return engine.step(meter)
-
-    step()  # takes each its next block, of 16 tokens
-    return step
+    engine.step(meter)  # takes each its next block, of 16 tokens
+    return lambda: engine.step(meter)
 
 
 def python_calls(work: Callable[[], object]) -> int:

@@ -61,11 +61,11 @@ class RecordingOps:
 class BothSamplers:
     """Does everything twice, with the reference and with the kernels, and compares."""
 
-    def __init__(self, num_rows: int, max_new_tokens: int, device: torch.device, vocab_size: int = VOCABULARY) -> None:
+    def __init__(self, num_rows: int, max_new_tokens: int, device: torch.device) -> None:
         self._longest = max_new_tokens
         self._ops = RecordingOps(reference=True), RecordingOps(reference=False)
         self._samplers = [
-            Sampler(ops, HostDevice(device), num_rows=num_rows, vocab_size=vocab_size, max_new_tokens=max_new_tokens)
+            Sampler(ops, HostDevice(device), num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=max_new_tokens)
             for ops in self._ops
         ]
 

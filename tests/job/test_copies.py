@@ -58,7 +58,6 @@ class Job:
         pages: str | None = None,
         retry_failed: bool = True,
         reads_all: bool = False,
-        complete: bool = True,
     ) -> dict[tuple[str, int | None], PageResult]:
         """The rows in the journal, by source and page. stop_at: end after so many rows of this run."""
         machine = SimulatedMachine(self.documents, workers, TIMEOUT_S)

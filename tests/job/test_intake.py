@@ -37,22 +37,9 @@ def documents(*names: str) -> list[Document]:
 
 
 def make_intake(
-    found: Sequence[Document],
-    spec: str | None = None,
-    finished: Finished | None = None,
-    *,
-    limit: int | None = None,
-    retry_failed: bool = True,
-    max_unreleased: int | None = None,
+    found: Sequence[Document], spec: str | None = None, finished: Finished | None = None, **options: Any
 ) -> Intake:
-    return Intake(
-        found,
-        spec,
-        finished,
-        limit=limit,
-        retry_failed=retry_failed,
-        max_unreleased=max_unreleased,
-    )
+    return Intake(found, spec, finished, limit=options.pop("limit", None), **options)
 
 
 def next_to_open(intake: Intake) -> int | None:

@@ -268,22 +268,6 @@ def test_what_is_not_finished_within_the_grace_period_is_left_for_the_next_run(m
     assert sorted(index for index in read_before if index is not None) == [0, 2]
 
 
-def test_a_task_that_ran_out_of_memory_gets_one_more_attempt_in_a_fresh_worker() -> None:
-    pool = ScriptedPool(page_count=1)
-
-    class Greedy(ScriptedWorker):
-        def send(self, message: Message) -> None:
-            if isinstance(message, ReadPage):
-                self._end(Failed(message.task_id, Failure("out_of_memory", "too much")))
-            else:
-                super().send(message)
-
-    pool.workers = [Greedy(pool), Greedy(pool)]
-    [(_, row)] = read(pool)
-    assert (row.status, row.error_kind, row.attempts) == ("failed", "out_of_memory", 2)
-    assert len(pool.retired) == 2
-
-
 def test_a_document_lost_while_it_is_opened_is_opened_again_however_many_wait_behind_it() -> None:
     class OneIsLost(ScriptedPool):
         opening: tuple[ScriptedWorker, int] | None = None
