@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ import batchocr
 import batchocr.engine.backend
 from batchocr.api import run_with
 from batchocr.config import make_config
-from batchocr.data import Completion
+from batchocr.data import Completion, PageResult
 from batchocr.engine.backend.device import Mark
 from batchocr.engine.engine import Engine
 from batchocr.job.stop import StopSwitch
@@ -24,6 +25,8 @@ from tests.support.running import draw_pdf, read_rows
 pytestmark = pytest.mark.slow
 
 Answered: TypeAlias = list[tuple[int, Completion]]
+Tamper: TypeAlias = Callable[[int, Answered], Answered]
+"""Returns what becomes of a step's answers, or raises. The first argument is the step's number."""
 
 NUM_PAGES = 6
 
@@ -31,6 +34,23 @@ NUM_PAGES = 6
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return draw_pdf(tmp_path_factory.mktemp("input") / "a.pdf", *(f"Page {number}." for number in range(NUM_PAGES)))
+
+
+def rows_of_a_run(document: Path, model: Path, out: Path, **options: bool) -> list[PageResult]:
+    report = batchocr.run(document, out=out, model=model, **options)
+    assert report.ledger_adds_up
+    rows = read_rows(out)
+    assert [row.page_index for row in rows] == list(range(NUM_PAGES))
+    return rows
+
+
+def tamper_with_steps(monkeypatch: pytest.MonkeyPatch, tamper: Tamper) -> None:
+    step, numbers = Engine.step, iter(range(10**9))
+
+    def tampered(engine: Engine, meter: Meter) -> Answered:
+        return tamper(next(numbers), step(engine, meter))
+
+    monkeypatch.setattr(Engine, "step", tampered)
 
 
 class SlowDevice(LateDevice):
@@ -62,10 +82,8 @@ def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
     out, stop, let_go = tmp_path / "out.parquet", StopSwitch(), threading.Event()
     config = make_config({"model": str(model), "pages_in_flight": 2})
     answers: Answered = []
-    step = Engine.step
 
-    def answer_no_more(engine: Engine, meter: Meter) -> Answered:
-        answered = step(engine, meter)
+    def answer_no_more(_: int, answered: Answered) -> Answered:
         if stop.reason is not None:
             if at_a_step:
                 let_go.wait(60)
@@ -78,7 +96,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
     monkeypatch.setattr("batchocr.job.stop.GRACE_S", 0.5)
     monkeypatch.setattr("tests.support.engine_thread._JOIN_S", 0.5)
     with monkeypatch.context() as tampered:
-        tampered.setattr(Engine, "step", answer_no_more)
+        tamper_with_steps(tampered, answer_no_more)
         try:
             report = run_with(config, str(document), out=out, stop=stop, progress=None)
         finally:
@@ -87,5 +105,4 @@ def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
     assert 0 < report.items.ok + report.items.degraded < NUM_PAGES
     assert report.items.not_reached == NUM_PAGES - report.items.ok - report.items.degraded
     assert not out.exists()
-    assert batchocr.run(document, out=out, model=model).ledger_adds_up
-    assert [row.page_index for row in read_rows(out)] == list(range(NUM_PAGES))
+    rows_of_a_run(document, model, out)

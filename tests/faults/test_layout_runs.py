@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
@@ -18,12 +20,12 @@ from batchocr.job.stats.report_table import format_table
 from batchocr.pages.protocol import detected_layout
 from batchocr.pages.protocol.revision import DETECTED_LAYOUT
 from tests.support.detectors import make_detector
-from tests.support.jobs import Job, make_job
-from tests.support.running import read_rows, run_app, texts
+from tests.support.jobs import FULL, PAGES_IN_FLIGHT, Job, make_job, started, wait_for_rows
+from tests.support.running import engines_of, num_rows, read_rows, run_app, texts
 
 pytestmark = pytest.mark.slow
 
-NUM_PAGES = 4
+NUM_PAGES, NUM_KILLS = (16, 10) if FULL else (4, 0)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,31 @@ def test_the_stage_is_counted_and_its_blocks_are_read(job: Job, detector: Path, 
     without = job.run(tmp_path / "without.parquet", limit=1)
     assert without.stages["layout"].items == 0
     assert "\nlayout " not in format_table(without)
+
+
+@pytest.mark.long
+def test_a_run_killed_again_and_again_ends_with_the_same_table(job: Job, detector: Path, tmp_path: Path) -> None:
+    out, dice = tmp_path / "table.parquet", random.Random(NUM_PAGES)
+    for moment in sorted(dice.sample(range(1, NUM_PAGES - PAGES_IN_FLIGHT), NUM_KILLS)):
+        with started(job, out, "--layout", detector) as process:
+            wait_for_rows(process, out, moment)
+            process.kill()
+        assert not out.exists()
+    finished = num_rows(out)
+    assert job.run(out, layout=detector).pages_read == NUM_PAGES - finished < NUM_PAGES
+    assert texts(read_rows(out)) == texts(job.rows)
+
+
+@pytest.mark.long
+def test_an_engine_that_is_killed_is_replaced_with_its_detector(job: Job, detector: Path, tmp_path: Path) -> None:
+    out = tmp_path / "table.parquet"
+    with started(job, out, "--layout", detector) as process:
+        wait_for_rows(process, out, 1)
+        [engine] = engines_of(psutil.Process(process.pid))
+        engine.kill()
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, said
+    assert texts(read_rows(out)) == texts(job.rows)
 
 
 def test_an_engine_whose_detector_fails_once_changes_no_row(
@@ -117,14 +144,12 @@ def test_another_detector_or_none_does_not_continue_a_run(job: Job, detector: Pa
             job.run(out, layout=layout)
     moved = detector.rename(tmp_path / "moved")
     try:
-        assert job.run(out, layout=moved).items.already_done == 1
-        assert texts(read_rows(out)) == texts(job.rows)
+        assert job.run(out, layout=moved).complete
     finally:
         moved.rename(detector)
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("engine_processes")
 def test_answers_of_a_detector_are_cached_apart(job: Job, detector: Path, tmp_path: Path) -> None:
     other, cache = make_detector(tmp_path / "other", seed=1), tmp_path / "cache"
     first = job.run(tmp_path / "1.parquet", layout=detector, cache=cache)
