@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import sqlite3
+import subprocess
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,10 +25,18 @@ from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session
 from batchocr.job.stats.report import SavedReport
 from batchocr.job.stop import StopSwitch
+from batchocr.processes.answer_cache import NAME
 from batchocr.processes.pixels import digest_of
 from batchocr.processes.pool import WorkerPool
 from tests.support import worker_entry
-from tests.support.running import draw_pdf, make_quick_model, read_rows, texts
+from tests.support.running import (
+    command,
+    draw_pdf,
+    eventually,
+    make_quick_model,
+    read_rows,
+    texts,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -173,6 +184,58 @@ def test_another_model_another_limit_and_another_size_have_answers_of_their_own(
     assert read(document, model, tmp_path / "3.parquet", dpi=80, **cache).saved.from_cache == 0
     report = read(document, model, tmp_path / "4.parquet", max_new_tokens=7, **cache)
     assert report.saved.from_cache == 2, "layouts have a limit of their own"
+
+
+_KILLED_WHILE_IT_WRITES = """
+import os, runpy, signal, sys
+from pathlib import Path
+from batchocr.processes import answer_cache
+from tests.support.running import eventually, num_rows
+
+beside, opened, begun = Path(sys.argv.pop()), answer_cache._open, []
+
+def trace(sql):
+    begun.extend([sql] if sql == "BEGIN IMMEDIATE" else [])
+    if sql == "BEGIN IMMEDIATE" and len(begun) == 3:
+        eventually(lambda: num_rows(beside) > 0)
+    if sql == "COMMIT" and len(begun) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def open_traced(*arguments):
+    db = opened(*arguments)
+    db.set_trace_callback(trace)
+    return db
+
+answer_cache._WRITE_INTERVAL_S, answer_cache._open = 0.0, open_traced
+runpy.run_module("batchocr", run_name="__main__", alter_sys=True)
+"""
+"""The command, which writes answers as they come, and is killed when it has done so twice and is about to a third time.
+Until then it waits for a row of the table that its last argument names."""
+
+
+@pytest.mark.long
+def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_table_is_another(
+    documents: Path, model: Path, tmp_path: Path, alone: list[PageResult]
+) -> None:
+    cache = tmp_path / "cache"
+    flags = [
+        f"--{name.replace('_', '-')}={value}" for name, value in (OPTIONS | {"model": model, "cache": cache}).items()
+    ]
+    killed, other = (command(documents, "--out", tmp_path / f"{name}.parquet", *flags) for name in ("killed", "other"))
+    killed = [killed[0], "-c", _KILLED_WHILE_IT_WRITES, *killed[3:], tmp_path / "other.parquet"]
+    runs = [subprocess.Popen(killed, stderr=subprocess.PIPE, text=True)]
+    eventually((cache / NAME).exists)
+    runs.append(subprocess.Popen(other, stderr=subprocess.PIPE, text=True))
+    said = [run.communicate(timeout=120)[1] for run in runs]
+    assert [run.returncode for run in runs] == [-signal.SIGKILL, 0], said
+    assert "without the cache" not in said[1]
+    assert texts(read_rows(tmp_path / "other.parquet")) == texts(alone)
+    assert not (tmp_path / "killed.parquet").exists()
+    report = read(documents, model, tmp_path / "killed.parquet", cache=str(cache))
+    assert texts(read_rows(tmp_path / "killed.parquet")) == texts(alone)
+    assert report.stages["vit"].items == 0, "the other run has put all answers into the cache"
+    with closing(sqlite3.connect(cache / NAME)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def test_an_engine_that_fails_while_pages_wait_for_one_another_changes_no_row(
