@@ -23,10 +23,6 @@ _BBOX: Final[Schema] = {
 }
 
 
-def _one_of(value: str) -> Schema:
-    return {"const": value}
-
-
 def _object(required: Schema, optional: Schema | None = None) -> Schema:
     return {
         "type": "object",
@@ -37,7 +33,7 @@ def _object(required: Schema, optional: Schema | None = None) -> Schema:
 
 
 def _entry(type: str, required: Schema, optional: Schema | None = None) -> Schema:
-    common = {"type": _one_of(type), "bbox": _BBOX, "page_idx": {"type": "integer", "minimum": 0}}
+    common = {"type": {"const": type}, "bbox": _BBOX, "page_idx": {"type": "integer", "minimum": 0}}
     return _object(common | required, optional)
 
 
@@ -53,7 +49,7 @@ CONTENT_LIST: Final[Schema] = {
             _entry("image", {"img_path": _PATH, **_notes("image", _TEXTS)}, {"sub_type": _TEXT}),
             _entry("chart", {"img_path": _PATH, "content": _TEXT, **_notes("chart", _TEXTS)}, {"sub_type": _TEXT}),
             _entry("table", {"img_path": _PATH, "table_body": _TEXT, **_notes("table", _TEXTS)}),
-            _entry("equation", {"img_path": _PATH, "text": _TEXT, "text_format": _one_of("latex")}),
+            _entry("equation", {"img_path": _PATH, "text": _TEXT, "text_format": {"const": "latex"}}),
             _entry("code", {"sub_type": {"enum": ["code", "algorithm"]}, "code_body": _TEXT}, _notes("code", _TEXTS)),
             _entry("list", {"sub_type": {"enum": ["text", "ref_text"]}, "list_items": _TEXTS}),
             _entry("index", {"list_items": _TEXTS}),
@@ -70,12 +66,12 @@ _SPANS: Final[Schema] = {"type": "array", "items": _SPAN}
 _SOURCE: Final[Schema] = {"image_source": _object({"path": _PATH})}
 _ITEMS: Final[Schema] = {
     "type": "array",
-    "items": _object({"item_type": _one_of("text"), "item_content": _SPANS}),
+    "items": _object({"item_type": {"const": "text"}, "item_content": _SPANS}),
 }
 
 
 def _entry_v2(type: str, required: Schema, optional: Schema | None = None) -> Schema:
-    return _object({"type": _one_of(type), "content": _object(required, optional), "bbox": _BBOX})
+    return _object({"type": {"const": type}, "content": _object(required, optional), "bbox": _BBOX})
 
 
 CONTENT_LIST_V2: Final[Schema] = {
@@ -86,7 +82,7 @@ CONTENT_LIST_V2: Final[Schema] = {
             "oneOf": [
                 _entry_v2("title", {"title_content": _SPANS, "level": {"type": "integer", "minimum": 1}}),
                 _entry_v2("paragraph", {"paragraph_content": _SPANS}),
-                _entry_v2("equation_interline", {"math_content": _TEXT, "math_type": _one_of("latex"), **_SOURCE}),
+                _entry_v2("equation_interline", {"math_content": _TEXT, "math_type": {"const": "latex"}, **_SOURCE}),
                 _entry_v2("image", {**_SOURCE, **_notes("image", _SPANS)}, {"content": _TEXT}),
                 _entry_v2("chart", {**_SOURCE, **_notes("chart", _SPANS), "content": _TEXT}),
                 _entry_v2(
@@ -106,7 +102,7 @@ CONTENT_LIST_V2: Final[Schema] = {
                     {"list_type": {"enum": ["text_list", "reference_list"]}, "list_items": _ITEMS},
                     {"attribute": {"enum": ["ordered", "unordered"]}},
                 ),
-                _entry_v2("index", {"list_type": _one_of("text_list"), "list_items": _ITEMS}),
+                _entry_v2("index", {"list_type": {"const": "text_list"}, "list_items": _ITEMS}),
                 *(
                     _entry_v2(type, {f"{type}_content": _SPANS})
                     for type in ("page_header", "page_footer", "page_number", "page_aside_text", "page_footnote")

@@ -13,8 +13,7 @@ from batchocr.documents.assembly.document import Gap, PageEnd, Piece, Place
 from batchocr.documents.export import chunks as chunks_format
 from batchocr.documents.export.chunks import chunks
 from batchocr.documents.export.formats import FormatOptions
-from tests.support.documents import SolidFigures
-from tests.support.pieces import BBOX, document_of, piece, row_of
+from tests.support.documents import BBOX, SolidFigures, document_of, piece, row_of
 from tests.support.strict_html import parsed
 
 SENTENCES = [f"Sentence {number} has a few words, and \\( x_{{{number}}} = 1. B \\) in it." for number in range(60)]
@@ -77,25 +76,19 @@ def test_code_is_cut_between_its_lines_and_fenced() -> None:
     assert all(text.startswith("```python\n    x") and text.endswith("= 1\n```") for text in made)
 
 
-def test_a_table_is_cut_between_its_rows_and_its_header_repeated() -> None:
+def test_a_table_is_cut_between_its_rows_its_header_repeated_and_its_own_caption_not() -> None:
     rows = "".join(f"<tr><td>row {number}</td><td>{number}</td></tr>" for number in range(50))
-    made = texts(piece("table", f"<table><tr><td>Name</td><td>N</td></tr>{rows}</table>", captions=["Table 1"]))
+    header = "<caption>Sales of <b>2020</caption><tr><td>Name</td><td>N</td></tr>"
+    made = texts(piece("table", f"<table>{header}{rows}</table>", captions=["Table 1"]))
     assert all(len(text) <= 300 for text in made)
-    assert made[0].startswith("Table 1\n\n<table><tr><td>Name")
+    assert made[0].startswith("Table 1\n\n<table><caption>Sales of &lt;b&gt;2020</caption><tr><td>Name")
+    assert not any("Sales" in text for text in made[1:])
     names = []
     for text in made:
         header, *cells = [cell.text for cell in parsed(text).iter("td")][::2]
         assert header == "Name"
         names += cells
     assert names == [f"row {number}" for number in range(50)]
-
-
-def test_a_tables_own_caption_is_in_its_first_part() -> None:
-    rows = "".join(f"<tr><td>row {number}</td><td>{number}</td></tr>" for number in range(50))
-    first, *rest = texts(piece("table", f"<table><caption>Sales of <b>2020</caption>{rows}</table>"))
-    assert first.startswith("<table><caption>Sales of &lt;b&gt;2020</caption><tr><td>row 0</td>")
-    assert len(first) <= 300 and rest
-    assert not any("Sales" in text for text in rest)
 
 
 def test_a_cell_that_reaches_over_a_cut_is_in_both_parts() -> None:

@@ -11,13 +11,13 @@ from batchocr.documents.assembly.document import Gap, Piece, Place
 from batchocr.documents.export.figures import File
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.markdown import files
-from tests.support.documents import SolidFigures, block, document_of
+from tests.support.documents import SolidFigures, block, document_of_pages, piece
 
 OPTIONS = FormatOptions()
 
 
 def exported(*pages: list, options: FormatOptions = OPTIONS, missing: tuple[int, ...] = ()) -> dict[str, bytes]:
-    found = list(files(document_of(*pages), "a/b", SolidFigures(*missing), options))
+    found = list(files(document_of_pages(*pages), "a/b", SolidFigures(*missing), options))
     assert all(isinstance(file, File) for file in found)
     return {file.path: file.data for file in found}
 
@@ -26,21 +26,17 @@ def text_of(*pages: list, options: FormatOptions = OPTIONS, missing: tuple[int, 
     return exported(*pages, options=options, missing=missing)["a/b.md"].decode()
 
 
-def test_pieces_follow_each_other_over_all_pages() -> None:
-    assert text_of([block("title", "T"), block("text", "One.")], [block("text", "Two.")]) == "# T\n\nOne.\n\nTwo.\n"
-
-
-def test_a_document_in_python_has_the_same_text() -> None:
+def test_pieces_follow_each_other_over_all_pages_and_a_document_in_python_has_the_same_text() -> None:
     pages = ([block("title", "T"), block("header", "H"), Gap(0, "degraded", "block 2")], [block("text", "Two.")])
-    assert document_of(*pages).markdown == text_of(*pages) != ""
+    assert text_of(*pages) == "# T\n\n**Page 1 was read in part:** block 2\n\nTwo.\n"
+    assert document_of_pages(*pages).markdown == text_of(*pages)
     figure = block("image", None, (0.1, 0.3, 0.5, 0.6))
-    assert document_of([block("text", "One."), figure]).markdown == "One.\n\n![image](#page-1-block-1)\n"
-    assert document_of([]).markdown == ""
+    assert document_of_pages([block("text", "One."), figure]).markdown == "One.\n\n![image](#page-1-block-1)\n"
+    assert document_of_pages([]).markdown == ""
 
 
 def test_headings_have_the_level_of_the_document() -> None:
-    places = (Place(0, (0, 0, 1, 1), 0),)
-    headings = [Piece("title", "T", places, level) for level in (1, 2, 6, 9)]
+    headings = [piece("title", "T", level=level) for level in (1, 2, 6, 9)]
     assert text_of(headings) == "# T\n\n## T\n\n###### T\n\n###### T\n"
 
 
@@ -57,7 +53,7 @@ def test_a_figure_is_a_file_beside_the_text_that_names_it() -> None:
 
 
 def test_the_path_of_a_figure_is_one_that_markdown_takes_for_a_path() -> None:
-    found = list(files(document_of([block("image")]), "a/b (1)] #é%", SolidFigures(), OPTIONS))
+    found = list(files(document_of_pages([block("image")]), "a/b (1)] #é%", SolidFigures(), OPTIONS))
     assert found[-1].data.decode() == "![image](b%20%281%29%5D%20%23%C3%A9%25.images/page-1-block-0.png)\n"
 
 
@@ -89,9 +85,8 @@ def test_captions_and_footnotes_stand_as_on_the_page() -> None:
         Piece(type, text, (Place(0, (0, 0, 1, 1), index),))
         for type, text, index in [("image_caption", "Figure 1", 2), ("image_footnote", "Source: us", 3)]
     )
-    above = Piece("table_caption", "Table 1", (Place(0, (0, 0, 1, 1), 0),))
     figure = Piece("image", None, (Place(0, (0, 0, 1, 1), 1),), captions=(caption,), footnotes=(note,))
-    table = Piece("table", "<table><tr><td>1</td></tr></table>", (Place(0, (0, 0, 1, 1), 1),), captions=(above,))
+    table = piece("table", "<table><tr><td>1</td></tr></table>", captions=["Table 1"])
     assert text_of([figure]) == "![image](b.images/page-1-block-1.png)\n\nFigure 1\n\nSource: us\n"
     assert text_of([table]).startswith("Table 1\n\n<table>")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from batchocr.data import Block
 from batchocr.documents.export import chunks, docling, html, markdown, mineru
 from batchocr.documents.export.formats import FormatOptions
-from tests.support.documents import SolidFigures, document_of
+from tests.support.documents import SolidFigures, document_of_pages
 
 BOX = (0.1, 0.3, 0.5, 0.6)
 CHART = Block("chart", BOX, 0, "| a | b |\n| --- | --- |\n| 1 | 2 |", sub_type="bar", description="Sums [a] by year.")
@@ -19,7 +18,7 @@ TABLE = "<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></tabl
 
 
 def exported(module: object, name: str) -> str:
-    document = document_of([Block("text", (0.1, 0.1, 0.9, 0.2), 0, "Before."), CHART, PHOTO])
+    document = document_of_pages([Block("text", (0.1, 0.1, 0.9, 0.2), 0, "Before."), CHART, PHOTO])
     files = {file.path: file.data for file in module.files(document, "a", SolidFigures(), FormatOptions())}
     return files[name].decode()
 
@@ -38,12 +37,9 @@ def test_html() -> None:
 
 
 def test_minerus_lists() -> None:
-    document = document_of([CHART, PHOTO])
-    files = {file.path: file.data for file in mineru.files(document, "a", SolidFigures(), FormatOptions())}
-    [first] = [json.loads(data) for path, data in files.items() if path.endswith("content_list.json")]
-    [second] = [json.loads(data) for path, data in files.items() if path.endswith("content_list_v2.json")]
-    assert [(each["type"], each.get("content")) for each in first] == [("chart", CHART.content), ("image", None)]
-    assert [each["content"]["content"] for each in second[0]] == [CHART.content, PHOTO.content]
+    first, second = (json.loads(exported(mineru, f"a/a_content_list{version}.json")) for version in ("", "_v2"))
+    assert [(each["type"], each.get("content")) for each in first[1:]] == [("chart", CHART.content), ("image", None)]
+    assert [each["content"]["content"] for each in second[0][1:]] == [CHART.content, PHOTO.content]
 
 
 def test_chunks() -> None:
@@ -51,10 +47,9 @@ def test_chunks() -> None:
     assert chunk["text"] == f"Before.\n\n{TABLE}\n\nA &lt;dog>."
 
 
-def test_docling(tmp_path: Path) -> None:
+def test_docling() -> None:
     types = pytest.importorskip("docling_core.types.doc")
-    (tmp_path / "a.json").write_text(exported(docling, "a.docling.json"))
-    loaded = types.DoclingDocument.load_from_json(tmp_path / "a.json")
+    loaded = types.DoclingDocument.model_validate_json(exported(docling, "a.docling.json"))
     assert [picture.meta.description.text for picture in loaded.pictures] == ["Sums [a] by year.", "A <dog>."]
     [table] = loaded.tables
     assert [[cell.text for cell in row] for row in table.data.grid] == [["a", "b"], ["1", "2"]]

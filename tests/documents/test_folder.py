@@ -19,6 +19,7 @@ from batchocr.errors import OutputError
 from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.tables.atomic import atomic_file
 from batchocr.tables.files import temporary_path
+from tests.support.running import raising
 from tests.support.sqlite_attacks import ENDLESS, journal_naming
 
 
@@ -107,14 +108,6 @@ def test_files_that_a_document_has_no_more_are_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "a.images").exists()
 
 
-def test_a_file_of_somebody_else_is_never_replaced(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_bytes(b"theirs")
-    with pytest.raises(FileRefusedError, match=r"a\.md was not written by an export"):
-        write(tmp_path, ("a.md", b"ours"))
-    assert (tmp_path / "a.md").read_bytes() == b"theirs"
-    assert not is_up_to_date(tmp_path)
-
-
 def test_a_file_that_somebody_changed_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
     write(tmp_path, ("a.md", b"ours"), ("a.images/1.png", b"ours"))
     (tmp_path / "a.md").write_bytes(b"mine")
@@ -182,10 +175,12 @@ def test_two_documents_never_share_a_file(tmp_path: Path) -> None:
     assert files_in(tmp_path) == {"x.md": b"1"}
 
 
-def test_what_was_written_before_an_error_is_ours(tmp_path: Path) -> None:
+def test_a_file_of_somebody_else_is_never_replaced_and_what_was_written_before_it_is_ours(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_bytes(b"theirs")
-    with pytest.raises(FileRefusedError):
+    with pytest.raises(FileRefusedError, match=r"a\.md was not written by an export"):
         write(tmp_path, ("a.images/1.png", b"1"), ("a.md", b"1"))
+    assert files_in(tmp_path) == {"a.images/1.png": b"1", "a.md": b"theirs"}
+    assert not is_up_to_date(tmp_path)
     (tmp_path / "a.md").unlink()
     write(tmp_path, ("a.images/1.png", b"2"), ("a.md", b"2"))
     assert files_in(tmp_path) == {"a.images/1.png": b"2", "a.md": b"2"}
@@ -354,23 +349,19 @@ def test_a_journal_beside_the_record_has_no_other_file_removed(tmp_path: Path, v
     assert victim.read_bytes() == b"notes"
 
 
-@pytest.mark.parametrize("content", [b"something else, and long enough to be no database" * 9, b""])
-def test_a_record_that_is_damaged_or_empty_gives_an_error_or_begins_anew(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / EXPORT_RECORD).write_bytes(content)
-    if content:
-        with pytest.raises(OutputError, match="damaged or not ours"):
-            ExportFolder(tmp_path)
-    else:
-        write(tmp_path, ("a.md", b"1"))
+def test_a_record_that_is_damaged_gives_an_error_and_an_empty_one_begins_anew(tmp_path: Path) -> None:
+    record = tmp_path / EXPORT_RECORD
+    record.write_bytes(b"something else, and long enough to be no database" * 9)
+    with pytest.raises(OutputError, match="damaged or not ours"):
+        ExportFolder(tmp_path)
+    record.write_bytes(b"")
+    write(tmp_path, ("a.md", b"1"))
 
 
 def test_a_full_disk_ends_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_room(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
     with ExportFolder(tmp_path) as folder:
         folder.begin("a.pdf", "md")
-        monkeypatch.setattr("batchocr.tables.atomic.os.fsync", no_room)
+        monkeypatch.setattr("batchocr.tables.atomic.os.fsync", raising(OSError(28, "No space left on device")))
         with pytest.raises(OutputError, match="disk is full"):
             folder.write("a.pdf", "md", [File("a.md", b"1")])
     assert files_in(tmp_path) == {}

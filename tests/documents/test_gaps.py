@@ -38,7 +38,7 @@ def parts(document: AssembledDocument) -> list[str | int | tuple[int | None, str
     ]
 
 
-def test_failed_and_degraded_pages_leave_a_mark_with_their_reason() -> None:
+def test_failed_and_degraded_pages_leave_a_mark_with_their_reason_in_whatever_order_rows_are() -> None:
     rows = [
         page(0, "One."),
         page(1, status="failed", reason="the page is damaged"),
@@ -56,6 +56,7 @@ def test_failed_and_degraded_pages_leave_a_mark_with_their_reason() -> None:
     ]
     assert (document.source, document.doc_id, document.page_count) == ("a", "0" * 64, 9)
     assert document.rows == tuple(rows)
+    assert assemble("a", rows[::-1]).parts == document.parts
 
 
 def test_a_document_that_could_not_be_opened_is_one_mark() -> None:
@@ -77,11 +78,6 @@ def test_pages_that_nobody_asked_for_are_no_gaps_but_those_still_to_be_read_are(
         4,
         (5, "skipped", "pages 6 to 9 have not been read yet"),
     ]
-
-
-def test_rows_in_another_order_make_the_same_document() -> None:
-    rows = [page(2, "Three."), page(0, "One."), page(1, "Two.")]
-    assert parts(assemble("a", rows)) == ["One.", 0, "Two.", 1, "Three.", 2]
 
 
 SHARES = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0])

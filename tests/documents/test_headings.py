@@ -31,12 +31,13 @@ SET = [
 ]
 
 
-def set_levels(headings: Sequence[tuple[str, int]], *, outline: Sequence[OutlineEntry] = ()) -> list[int | None]:
+def set_levels(headings: Sequence[tuple[str, int]], *, with_outline: bool = False) -> list[int | None]:
     elements: list[Element] = []
     for text, level in headings:
         elements += [Heading(text, SIZES[level], level), Paragraph("Some text. " * 90)]
     set = typeset(elements)
-    if outline is SAME:
+    outline: Sequence[OutlineEntry] = ()
+    if with_outline:
         with pymupdf.open("pdf", set.pdf()) as document:
             outline = read_outline(document)
         assert [entry.title for entry in outline] == [text for text, _ in headings]
@@ -44,15 +45,12 @@ def set_levels(headings: Sequence[tuple[str, int]], *, outline: Sequence[Outline
     return [part.level for part in document.parts if isinstance(part, Piece) and part.type == "title"]
 
 
-SAME = [OutlineEntry(1, "the outline of the PDF that was set", 0)]
-
-
 def test_the_levels_of_set_headings_are_those_of_the_pdfs_outline() -> None:
     for numbered in (0, 1):
         headings = [(row[numbered], row[2]) for row in SET]
-        assert set_levels(headings, outline=SAME) == [level for _, level in headings]
+        assert set_levels(headings, with_outline=True) == [level for _, level in headings]
     odd = [(name, at % 4 + 1) for at, (name, _, _) in enumerate(SET)]  # as neither number nor size tells
-    assert set_levels(odd, outline=SAME) == [level for _, level in odd]
+    assert set_levels(odd, with_outline=True) == [level for _, level in odd]
 
 
 def test_without_an_outline_numbers_tell_and_without_numbers_sizes_do() -> None:

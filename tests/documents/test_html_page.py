@@ -13,9 +13,8 @@ from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd
 from batchocr.documents.export import html
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.html import document_html
-from tests.support.documents import SolidFigures
+from tests.support.documents import SolidFigures, document_of, piece
 from tests.support.hostile_markdown import any_block, any_formula
-from tests.support.pieces import document_of, piece
 from tests.support.strict_html import acting_in, parsed
 
 NUM_BLOCKS = 10_000 if os.environ.get("BATCHOCR_FULL") == "1" else 250

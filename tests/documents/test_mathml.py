@@ -19,12 +19,6 @@ def shown(latex: str, *, display: bool = True) -> str:
     return text_of(mathml).replace(" ", "")
 
 
-def test_a_formula_is_mathml() -> None:
-    assert to_mathml("x^{2}", display=False) == (
-        '<math display="inline"><mrow><msup><mi>x</mi><mrow><mn>2</mn></mrow></msup></mrow></math>'
-    )
-
-
 @pytest.mark.parametrize("latex", [r"\left( a <", "x_{i}_{j}", "", "   ", r"\newcommand{\a}{b} \a"])
 def test_a_formula_that_cannot_be_parsed_is_shown_as_it_is(latex: str) -> None:
     written = latex.strip().replace("<", "&lt;")
@@ -56,11 +50,6 @@ def test_what_models_write_is_shown_without_commands(latex: str, text: str) -> N
     assert shown(latex) == text
 
 
-def test_limits_stand_below_in_a_displayed_formula_alone() -> None:
-    assert "<munder><mo>lim</mo>" in to_mathml(r"\lim_{x} x", display=True)
-    assert "<munder>" not in to_mathml(r"\lim_{x} x", display=False)
-
-
 @pytest.mark.parametrize("sign", [r"\sum", r"\prod", r"\bigcup", r"\bigoplus", r"\mathop { \sum }"])
 @pytest.mark.parametrize("around", ["%s", r"\left( %s \right)", r"\begin{array}{r l} { a } & { = %s } \end{array}"])
 def test_limits_of_large_signs_stand_above_and_below_in_a_displayed_formula(sign: str, around: str) -> None:
@@ -69,7 +58,9 @@ def test_limits_of_large_signs_stand_above_and_below_in_a_displayed_formula(sign
     assert "<msubsup>" in to_mathml(formula, display=False)
 
 
-def test_limits_stand_at_the_side_where_the_formula_says_so() -> None:
+def test_limits_stand_below_in_a_displayed_formula_alone_and_at_the_side_where_it_says_so() -> None:
+    assert "<munder><mo>lim</mo>" in to_mathml(r"\lim_{x} x", display=True)
+    assert "<munder>" not in to_mathml(r"\lim_{x} x", display=False)
     assert "<msubsup>" in to_mathml(r"{ \sum \nolimits _ { i } ^ { n } x }", display=True)
     assert "<msub>" in to_mathml(r"\int _ { 0 } f", display=True)
 

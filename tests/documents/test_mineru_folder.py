@@ -21,8 +21,7 @@ from batchocr.documents.assembly.document import Gap, Piece, Place
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.mineru import files
 from tests.documents.mineru_output_schema import CONTENT_LIST, CONTENT_LIST_V2, MODEL
-from tests.support.documents import SolidFigures, block, document_of
-from tests.support.pieces import piece
+from tests.support.documents import SolidFigures, block, document_of_pages, piece
 
 HTML = "<table><tr><td>Site</td><td>Flow</td></tr><tr><td>A</td><td>5</td></tr></table>"
 
@@ -54,7 +53,7 @@ NEXT: list[Block | Piece | Gap] = [Gap(1, "failed", "cut off"), block("aside_tex
 
 
 def exported(*pages: list[Block | Piece | Gap], missing: tuple[int, ...] = ()) -> dict[str, bytes]:
-    document = document_of(*(pages or (EVERYTHING, NEXT)))
+    document = document_of_pages(*(pages or (EVERYTHING, NEXT)))
     return {file.path: file.data for file in files(document, "a/b", SolidFigures(*missing), FormatOptions())}
 
 
@@ -100,7 +99,7 @@ def test_every_type_of_content_is_there() -> None:
     assert types - {entry["type"] for page in paged for entry in page} == {"page_footer"}
 
 
-def test_boxes_are_thousandths_of_the_page_and_pages_count_from_0() -> None:
+def test_boxes_are_thousandths_of_the_page_pages_count_from_0_and_headings_have_their_level() -> None:
     flat, paged, _ = lists()
     assert flat[0] == {
         "type": "text",
@@ -111,10 +110,6 @@ def test_boxes_are_thousandths_of_the_page_and_pages_count_from_0() -> None:
     }
     assert [entry["page_idx"] for entry in flat][-3:] == [0, 1, 1]
     assert [len(page) for page in paged] == [len(flat) - 2, 2]
-
-
-def test_headings_have_their_level_and_text_has_none() -> None:
-    flat, paged, _ = lists()
     assert [entry.get("text_level") for entry in entries(flat, "text")] == [1, 2, None, None, None]
     assert [entry["content"]["level"] for entry in paged[0] if entry["type"] == "title"] == [1, 2]
 
@@ -148,7 +143,7 @@ def test_lists_have_their_items() -> None:
     assert [entry["content"].get("attribute") for entry in entries(paged[0], "list")] == ["ordered", "unordered", None]
 
 
-def test_a_picture_is_named_by_the_digest_of_its_file() -> None:
+def test_a_picture_is_named_by_the_digest_of_its_file_in_the_lists_and_in_the_text() -> None:
     found = exported()
     pictures = {path: data for path, data in found.items() if path.startswith("a/b/images/")}
     named = {entry["img_path"] for entry in lists()[0] if "img_path" in entry}
@@ -157,6 +152,8 @@ def test_a_picture_is_named_by_the_digest_of_its_file() -> None:
         assert path == f"a/b/images/{hashlib.sha256(data).hexdigest()}.jpg"
         with Image.open(io.BytesIO(data)) as picture:
             assert (picture.format, picture.size) == ("JPEG", (8, 6))
+    in_text = re.findall(r"!\[\w+\]\((.*?)\)", found["a/b/b.md"].decode())
+    assert len(in_text) == 2 and set(in_text) <= named
 
 
 def test_a_picture_that_cannot_be_had_has_an_empty_path_and_a_mark_in_the_text() -> None:
@@ -184,13 +181,6 @@ def test_the_model_s_output_is_the_blocks_as_they_were_read() -> None:
         [("header", "H"), ("text", r"\(x\)")],
         [("image", None)],
     ]
-
-
-def test_the_text_refers_to_the_pictures_beside_it() -> None:
-    found = exported()
-    named = re.findall(r"!\[\w+\]\((.*?)\)", found["a/b/b.md"].decode())
-    assert len(named) == 2
-    assert all(f"a/b/{name}" in found for name in named)
 
 
 @pytest.mark.filterwarnings("ignore")

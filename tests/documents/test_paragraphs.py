@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.assemble import assemble
 from batchocr.documents.assembly.document import AssembledDocument, PageEnd, Piece
+from tests.support.documents import block, text_row
 from tests.support.typeset import Element, Figure, Paragraph, Typeset, typeset
 
 WORDS = (
     "water rises slowly through the porous ground while several measurements of temperature and pressure continue "
     "without interruption at neighbouring stations whose instruments were calibrated against Kew standards in May"
 )
+
+text, page = partial(block, "text"), partial(text_row, "a")
 
 
 def prose(number: int, *, sentences: int = 9) -> str:
@@ -33,10 +37,6 @@ def said(document: AssembledDocument, *types: str) -> list[str | None]:
     return [piece.content for piece in pieces(document) if piece.type in types]
 
 
-def assembled(set: Typeset) -> AssembledDocument:
-    return assemble("set.pdf", set.rows, set.outline)
-
-
 def recognisable(set: Typeset, text: str) -> list[str]:
     """What a paragraph should come out as: two, if a page end has cut it between two sentences."""
     for before, after in set.cuts:
@@ -51,12 +51,12 @@ def test_paragraphs_that_columns_and_pages_cut_are_whole_again(num_columns: int)
     texts = [prose(number) for number in range(60)]
     set = typeset([Paragraph(text) for text in texts], num_columns=num_columns)
     assert any(before.endswith("-") for before, _ in set.cuts)
-    assert said(assembled(set), "text") == [part for text in texts for part in recognisable(set, text)]
+    assert said(assemble("set.pdf", set.rows), "text") == [part for text in texts for part in recognisable(set, text)]
 
 
 def test_every_piece_knows_its_pages_and_boxes_and_stands_before_the_end_of_its_first_page() -> None:
     set = typeset([Paragraph(prose(number)) for number in range(30)], num_columns=2)
-    document = assembled(set)
+    document = assemble("set.pdf", set.rows)
     placed = [(place.page_index, place.block) for piece in pieces(document) for place in piece.places]
     assert sorted(placed) == [
         (row.page_index, at) for row in set.rows for at, block in enumerate(row.blocks) if block.type == "text"
@@ -94,7 +94,7 @@ def test_figures_tables_and_notes_between_its_halves_do_not_part_a_paragraph(num
 
 def test_a_paragraph_ends_where_a_heading_a_formula_or_a_list_comes() -> None:
     first, rest = "It ends in the middle of a sentence, as they often do, and", "then goes on with small letters."
-    for between in (Block("title", BOX, 0, "Methods"), Block("equation", BOX, 0, "x"), Block("index", BOX, 0, "1 A 2")):
+    for between in (block("title", "Methods"), block("equation", "x"), block("index", "1 A 2")):
         document = assemble("a", [page(0, text(first)), page(1, between, text(rest))])
         assert said(document, "text") == [first, rest]
 
@@ -141,14 +141,3 @@ def test_a_paragraph_does_not_go_on_over_a_page_that_is_missing() -> None:
     assert said(assemble("a", [page(0, halves[0]), page(1), page(2, halves[1])]), "text") == [
         "It ends in the middle of a sentence."
     ]
-
-
-BOX = (0.1, 0.1, 0.9, 0.2)
-
-
-def text(content: str) -> Block:
-    return Block("text", BOX, 0, content)
-
-
-def page(index: int, *blocks: Block) -> PageResult:
-    return PageResult("a", index, "ok", "0" * 64, 3, 1000, 1400, 144, markdown="", blocks=blocks)

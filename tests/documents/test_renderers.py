@@ -12,14 +12,13 @@ pytest.importorskip("pykatex", reason="KaTeX as a package is not there for this 
 from batchocr.data import Block
 from batchocr.documents.assembly.assemble import assemble
 from batchocr.documents.assembly.document import AssembledDocument, Gap
+from batchocr.documents.export import markdown
 from batchocr.documents.export.chunks import chunks
 from batchocr.documents.export.formats import FormatOptions
-from batchocr.documents.export.markdown import document_markdown
 from batchocr.pages.protocol.markdown import to_markdown
 from batchocr.pages.protocol.sanitize import inert_formula
-from tests.support import pieces
 from tests.support.active_markup import active_in
-from tests.support.documents import block, document_of, text_row
+from tests.support.documents import SolidFigures, block, document_of, document_of_pages, piece, text_row
 from tests.support.hostile_markdown import COMMANDS, LISTS, any_blocks, formulas_in
 from tests.support.markdown_renderers import FORMULA_RENDERERS, MARKDOWN_RENDERERS, mathjax
 
@@ -67,19 +66,9 @@ def hostile_pages() -> list[list[Block]]:
     return listed + [any_blocks(dice) for _ in range(NUM_PAGES)]
 
 
-class NoFigures:
-    """Every picture is the same file."""
-
-    def __contains__(self, _place: object) -> bool:
-        return True
-
-    def __getitem__(self, _place: object) -> str:
-        return "b.images/page-1.png"
-
-
 def text_of(document: AssembledDocument) -> str:
-    text = document_markdown(document, NoFigures(), FormatOptions(page_breaks=True))  # type: ignore[arg-type]
-    return text.replace("b.images/page-1.png", "#page-1")
+    *_, text = markdown.files(document, "b", SolidFigures(), FormatOptions(page_breaks=True))
+    return text.data.decode().replace("b.images/", "#")
 
 
 def texts_of_pages() -> list[str]:
@@ -96,7 +85,7 @@ def texts_of_documents() -> list[str]:
     for first, second in HALVES:
         halves = [Block("text", (0.1, 0.8, 0.9, 0.9), 0, first), Block("text", (0.1, 0.1, 0.9, 0.2), 0, second, True)]
         documents.append(assemble("a.pdf", [text_row("a.pdf", index, half) for index, half in enumerate(halves)]))
-        documents.append(document_of([block("text", first + second)]))
+        documents.append(document_of_pages([block("text", first + second)]))
     marks = [
         Gap(0, "failed", text) for text in [*LISTS, "<script>evil()</script>", "[x](https://evil)", "**", "$\\href"]
     ]
@@ -110,10 +99,10 @@ def texts_of_documents() -> list[str]:
 def texts_of_chunks() -> list[str]:
     dice = random.Random(18)
     documents = [
-        pieces.document_of(*(pieces.piece(each.type, f"{each.content}. {each.content} A") for each in any_blocks(dice)))
+        document_of(*(piece(each.type, f"{each.content}. {each.content} A") for each in any_blocks(dice)))
         for _ in range(NUM_DOCUMENTS)
     ]
-    documents.append(pieces.document_of(pieces.piece("table", TABLE)))
+    documents.append(document_of(piece("table", TABLE)))
     cut = [chunk["text"] for document in documents for chunk in chunks(document, MAX_CHARS)]
     assert len(cut) > 5 * NUM_DOCUMENTS
     return cut

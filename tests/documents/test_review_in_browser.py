@@ -37,7 +37,11 @@ def browser() -> Iterator[Browser]:
 def review(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A document of two pages, one that is gone, one that failed, and a degraded page."""
     folder = tmp_path_factory.mktemp("review")
-    drawn = draw(folder / "drawn.pdf")
+    drawn = folder / "drawn.pdf"
+    with pymupdf.open() as document:
+        document.new_page(width=WIDTH, height=HEIGHT)
+        document.new_page(width=WIDTH, height=HEIGHT).draw_circle((180, 445), 50, fill=(0, 0, 0))
+        document.save(drawn)
     rows = [
         page_of(
             drawn, 0, *(Block("text", share(bar), 0, f"A {name} bar.", confidence=0.99) for name, bar in BARS.items())
@@ -72,14 +76,6 @@ def page(open_review: Any) -> Iterator[Page]:
     with open_review() as watched:
         yield watched.page
         assert (set(watched.requests), watched.problems, watched.dialogs) == ({watched.page.url}, [], [])
-
-
-def draw(path: Path) -> Path:
-    with pymupdf.open() as document:
-        document.new_page(width=WIDTH, height=HEIGHT)
-        document.new_page(width=WIDTH, height=HEIGHT).draw_circle((180, 445), 50, fill=(0, 0, 0))
-        document.save(path)
-    return path
 
 
 def page_of(path: Path, page_index: int, *blocks: Block) -> PageResult:

@@ -25,6 +25,7 @@ from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLi
 from batchocr.processes.source_files import SourceFiles
 from tests.support.browser import chromium
 from tests.support.documents import write_table
+from tests.support.pdf_files import encoded
 
 DPI = 150
 TEXT = (
@@ -53,12 +54,9 @@ class Desk:
     """Documents, what was read of them, and where they are exported to."""
 
     def __init__(self, to: Path, root: Path, sources: SourceFiles) -> None:
-        self._to, self._root, self._sources = to, root, sources
-        self.done: Exported | None = None
+        self.to, self._root, self._sources = to, root, sources
 
-    def export(
-        self, data: bytes, *pages: list[Block], suffix: str = "pdf", formats: str = "pdf", **options: object
-    ) -> bytes:
+    def export(self, data: bytes, *pages: list[Block], suffix: str = "pdf", **options: object) -> bytes:
         """The file that comes of a document with these blocks."""
         doc_id = hashlib.sha256(data).hexdigest()
         source = f"{doc_id[:8]}.{suffix}"
@@ -73,12 +71,16 @@ class Desk:
                 PageResult(source, index, "ok", doc_id, len(pages), *size, page.dpi, markdown="", blocks=tuple(blocks))
             )
         document.close()
-        table = open_table(write_table(self._to / "t.parquet", rows))
-        with ExportFolder(self._to / "out") as folder:
-            made = Export(table, folder, [formats], FormatOptions(**options), self._sources)  # type: ignore[arg-type]
-            self.done = made.run(Names(row.source for row in table.rows()))
-        [file] = [path for path in (self._to / "out").iterdir() if path.name.startswith(doc_id[:8])]
+        write_table(self.to / "t.parquet", rows)
+        self.done = self.run("out", "pdf", **options)
+        [file] = [path for path in (self.to / "out").iterdir() if path.name.startswith(doc_id[:8])]
         return file.read_bytes()
+
+    def run(self, to: str, *formats: str, **options: object) -> Exported:
+        table = open_table(self.to / "t.parquet")
+        with ExportFolder(self.to / to) as folder:
+            export = Export(table, folder, formats, FormatOptions(**options), self._sources)  # type: ignore[arg-type]
+            return export.run(Names(row.source for row in table.rows()))
 
 
 @pytest.fixture
@@ -184,29 +186,25 @@ def test_the_same_words_make_the_same_file_and_others_another_version_of_it(
 
 def test_a_block_that_is_turned_is_read_along_its_lines(desk: Desk) -> None:
     turned = Image.open(io.BytesIO(text_image())).rotate(270, expand=True)  # clockwise: its text runs down
-    file = io.BytesIO()
-    turned.save(file, "PNG", dpi=(150, 150))
     box = (500 - BOX[3], BOX[0], 500 - BOX[1], BOX[2])
-    made = desk.export(file.getvalue(), [Block("text", shares(box, 500, 400), 90, TEXT)], suffix="png")
+    file = encoded(turned, "PNG", dpi=(150, 150))
+    made = desk.export(file, [Block("text", shares(box, 500, 400), 90, TEXT)], suffix="png")
     true = true_box("schoolmaster")
     expected = pymupdf.Rect(500 - true.y1, true.x0, 500 - true.y0, true.x1)
     assert overlap(found(made, "schoolmaster"), expected) > 0.5
 
 
-def test_text_of_its_own_is_left_alone_and_a_scan_with_a_stamp_is_not(desk: Desk) -> None:
+def test_text_of_its_own_is_left_alone_unless_forced_and_a_scan_with_a_stamp_is_not(desk: Desk) -> None:
     own = typed().tobytes()
     assert desk.export(own, [paragraph()]) == own
+    with pymupdf.open("pdf", desk.export(own, [paragraph()], force_text=True)) as document:
+        assert document[0].get_text().count("schoolmaster") == 2
     document = scan()
     document[0].insert_text((300, 30), "Exhibit 7")
     stamp = Block("header", (0.7, 0.03, 0.95, 0.07), 0, "Exhibit 7")
     made = desk.export(document.tobytes(), [stamp, paragraph()])
     with pymupdf.open("pdf", made) as document:
         assert len(document[0].search_for("Exhibit 7")) == len(document[0].search_for("schoolmaster")) == 1
-
-
-def test_force_text_adds_it_to_text_of_its_own(desk: Desk) -> None:
-    with pymupdf.open("pdf", desk.export(typed().tobytes(), [paragraph()], force_text=True)) as document:
-        assert document[0].get_text().count("schoolmaster") == 2
 
 
 @pytest.mark.parametrize("is_behind", [False, True])
@@ -235,7 +233,7 @@ def test_a_signed_document_is_copied_and_counted(desk: Desk) -> None:
     document.xref_set_key(document.pdf_catalog(), "AcroForm", "<</Fields[]/SigFlags 3>>")
     signed = document.tobytes()
     assert desk.export(signed, [paragraph()]) == signed
-    assert desk.done is not None and desk.done.signed == 1
+    assert desk.done.signed == 1
 
 
 def test_a_form_keeps_its_fields(desk: Desk) -> None:
@@ -283,10 +281,9 @@ def test_an_image_is_the_page_of_a_pdf_that_is_hardly_larger(
     desk: Desk, format: str, mode: str, options: dict[str, object]
 ) -> None:
     image = Image.open(io.BytesIO(text_image())).convert(mode)
-    file = io.BytesIO()
-    image.save(file, format, dpi=(150, 150), **options)
-    made = desk.export(file.getvalue(), [paragraph()], suffix=format.lower())
-    assert len(made) < (1.25 if mode == "P" else 1.05) * len(file.getvalue()) + 5000
+    file = encoded(image, format, dpi=(150, 150), **options)
+    made = desk.export(file, [paragraph()], suffix=format.lower())
+    assert len(made) < (1.25 if mode == "P" else 1.05) * len(file) + 5000
     with pymupdf.open("pdf", made) as document:
         page = document[0]
         assert (round(page.rect.width), round(page.rect.height)) == (400, 500)
@@ -302,10 +299,9 @@ def difference(one: Image.Image, other: Image.Image) -> float:
 
 def test_an_image_that_its_file_says_is_turned_is_upright(desk: Desk) -> None:
     turned = Image.open(io.BytesIO(text_image())).convert("L").rotate(90, expand=True)
-    file, exif = io.BytesIO(), Image.Exif()
+    exif = Image.Exif()
     exif[274] = 6
-    turned.save(file, "JPEG", dpi=(150, 150), exif=exif)
-    made = desk.export(file.getvalue(), [paragraph()], suffix="jpg")
+    made = desk.export(encoded(turned, "JPEG", dpi=(150, 150), exif=exif), [paragraph()], suffix="jpg")
     assert overlap(found(made, "schoolmaster"), true_box("schoolmaster")) > 0.5
     with pymupdf.open("pdf", made) as document:
         shown = document[0].get_pixmap(dpi=150).pil_image()
@@ -316,10 +312,9 @@ def test_every_picture_of_a_tiff_is_a_page(desk: Desk) -> None:
     pictures = [Image.new("1", (300, 400), 1) for _ in range(3)]
     for number, picture in enumerate(pictures):
         ImageDraw.Draw(picture).text((50, 50), f"Number {number}", font=ImageFont.load_default(40), fill=0)
-    file = io.BytesIO()
-    pictures[0].save(file, "TIFF", save_all=True, append_images=pictures[1:], compression="group4")
+    file = encoded(pictures[0], "TIFF", save_all=True, append_images=pictures[1:], compression="group4")
     pages = [[Block("text", (0.1, 0.1, 0.9, 0.3), 0, f"Number {number}")] for number in range(3)]
-    with pymupdf.open("pdf", desk.export(file.getvalue(), *pages, suffix="tiff")) as document:
+    with pymupdf.open("pdf", desk.export(file, *pages, suffix="tiff")) as document:
         assert [page.get_text().strip() for page in document] == ["Number 0", "Number 1", "Number 2"]
 
 
@@ -327,12 +322,9 @@ def test_a_document_that_is_gone_is_refused_and_named(desk: Desk, root: Path) ->
     data = scan(change="Note (gone)").tobytes()
     desk.export(data, [paragraph()])
     (root / f"{hashlib.sha256(data).hexdigest()[:8]}.pdf").unlink()
-    table = open_table(desk._to / "t.parquet")
-    with ExportFolder(desk._to / "elsewhere") as folder:
-        export = Export(table, folder, ["pdf", "hocr"], FormatOptions(), desk._sources)
-        done = export.run(Names(row.source for row in table.rows()))
+    done = desk.run("elsewhere", "pdf", "hocr")
     assert (done.refused, done.exit_code) == (1, 3)
-    assert not [path for path in (desk._to / "elsewhere").iterdir() if path.suffix in (".pdf", ".hocr")]
+    assert not [path for path in (desk.to / "elsewhere").iterdir() if path.suffix in (".pdf", ".hocr")]
 
 
 @pytest.mark.parametrize("angle", [0, 90, 180, 270])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from types import SimpleNamespace
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
@@ -27,17 +27,6 @@ PAGES = (
 )
 
 
-class Placed:
-    """What a format is given, with these pages."""
-
-    def __init__(self, pages: tuple[PageText, ...] | Failure = PAGES) -> None:
-        self._pages = pages
-        self.text = self
-
-    def pages(self) -> Iterator[PageText] | Failure:
-        return self._pages if isinstance(self._pages, Failure) else iter(self._pages)
-
-
 def made(
     format: object,
     language: str = "",
@@ -45,7 +34,9 @@ def made(
     rows: tuple[PageResult, ...] = (),
 ) -> Element:
     document = AssembledDocument("a & b/<c>.pdf", "d" * 64, 3, rows, ())
-    [file] = format.files(document, "a", Placed(pages), FormatOptions(language=language))  # type: ignore[attr-defined]
+    text = SimpleNamespace(pages=lambda: pages if isinstance(pages, Failure) else iter(pages))
+    placed, options = SimpleNamespace(text=text), FormatOptions(language=language)
+    [file] = format.files(document, "a", placed, options)  # type: ignore[attr-defined]
     return ElementTree.fromstring(bytes(file.data))
 
 
@@ -116,13 +107,9 @@ def test_alto_keeps_to_what_its_schema_allows() -> None:
 
 
 @pytest.mark.parametrize("format", [hocr, alto])
-def test_without_its_pages_a_document_is_refused(format: object) -> None:
+def test_a_document_without_pages_is_refused_as_both_forms_need_one(format: object) -> None:
     with pytest.raises(FileRefusedError, match="is not there"):
         made(format, pages=Failure("not_found", "a.pdf is not there"))
-
-
-@pytest.mark.parametrize("format", [hocr, alto])
-def test_a_document_without_pages_is_refused_as_both_forms_need_one(format: object) -> None:
     failed = PageResult("a.pdf", None, "failed", error_kind="damaged", error_message="it cannot be opened")
     with pytest.raises(FileRefusedError, match="it cannot be opened"):
         made(format, pages=(), rows=(failed,))

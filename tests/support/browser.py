@@ -30,23 +30,13 @@ class Watched:
     dialogs: list[str] = field(default_factory=list)
 
 
-def find_chromium() -> str | None:
-    """The path of a Chromium; None if there is none."""
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None:
-        with sync_playwright() as playwright:
-            own = playwright.chromium.executable_path
-        found = own if Path(own).exists() else None
-    return found
-
-
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A headless Chromium; the test is skipped where there is none."""
-    path = find_chromium()
-    if path is None:
-        pytest.skip("no Chromium: install the package chromium, or run `playwright install chromium`")
     with sync_playwright() as playwright:
+        path = next(filter(None, map(shutil.which, _NAMES)), playwright.chromium.executable_path)
+        if not Path(path).exists():
+            pytest.skip("no Chromium: install the package chromium, or run `playwright install chromium`")
         browser = playwright.chromium.launch(executable_path=path, args=list(_QUIET))
         try:
             yield browser
@@ -62,23 +52,13 @@ def opened(browser: Browser, file: Path, *, before: str = "", **options: Any) ->
     if before:
         context.add_init_script(before)
     try:
-        watched = Watched(context.new_page())
-        watch(watched)
-        watched.page.goto(file.as_uri())
+        page = context.new_page()
+        watched = Watched(page)
+        page.on("request", lambda request: watched.requests.append(request.url))
+        page.on("console", lambda message: watched.problems.append(message.text))
+        page.on("pageerror", lambda error: watched.problems.append(str(error)))
+        page.on("dialog", lambda dialog: (watched.dialogs.append(dialog.message), dialog.dismiss()))
+        page.goto(file.as_uri())
         yield watched
     finally:
         context.close()
-
-
-def watch(watched: Watched) -> None:
-    """Write down what happens in the page from now on."""
-    page = watched.page
-    page.on("request", lambda request: watched.requests.append(request.url))
-    page.on("console", lambda message: watched.problems.append(message.text))
-    page.on("pageerror", lambda error: watched.problems.append(str(error)))
-
-    def dismiss(dialog: Any) -> None:
-        watched.dialogs.append(dialog.message)
-        dialog.dismiss()
-
-    page.on("dialog", dismiss)

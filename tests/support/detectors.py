@@ -99,10 +99,7 @@ def transformers_post_process(outputs: Any, *, threshold: float = 0.5) -> list[d
     processor.body = [node for node in processor.body if isinstance(node, ast.FunctionDef) and node.name in wanted]
     processor.bases, processor.decorator_list = [], []
     names: dict[str, Any] = {"torch": torch, "TensorType": None}
-    exec(compile(ast.Module([*_annotations_later(), processor], []), spec.origin, "exec"), names)
+    later = ast.parse("from __future__ import annotations").body
+    exec(compile(ast.Module([*later, processor], []), spec.origin, "exec"), names)
     found: list[dict[str, Tensor]] = names[processor.name]().post_process_object_detection(outputs, threshold)
     return found
-
-
-def _annotations_later() -> list[ast.stmt]:
-    return ast.parse("from __future__ import annotations").body

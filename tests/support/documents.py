@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,6 +23,8 @@ METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"
 DPI = 100
 PAGE = (300, 400)
 """Of drawn PDFs, in pt."""
+BBOX = (0.1, 0.2, 0.9, 0.4)
+"""Of pieces."""
 
 
 def block(type: str, content: str | None = None, bbox: tuple[float, ...] = (0.1, 0.1, 0.9, 0.2)) -> Block:
@@ -60,13 +63,8 @@ def rows_of(path: Path, source: str, *pages: Sequence[Block]) -> list[PageResult
     rows = []
     for index, blocks in enumerate(pages):
         width, height = page_of(path, index).size
-        rows.append(
-            PageResult(
-                *(source, index, "ok", doc_id, len(pages), width, height, float(DPI)),
-                markdown="",
-                blocks=tuple(blocks),
-            )
-        )
+        row = text_row(source, index, *blocks, doc_id=doc_id)
+        rows.append(replace(row, page_count=len(pages), width=width, height=height, dpi=float(DPI)))
     return rows
 
 
@@ -80,12 +78,12 @@ def write_table(path: Path, rows: Sequence[PageResult], metadata: RunMetadata = 
     return path
 
 
-def document_of(*pages: Sequence[Block | Piece | Gap], source: str = "a/b.pdf") -> AssembledDocument:
+def document_of_pages(*pages: Sequence[Block | Piece | Gap]) -> AssembledDocument:
     """A document as its pages say: a piece for each block, those given in place of theirs."""
     rows, parts = [], list[Piece | Gap | PageEnd]()
     for page_index, things in enumerate(pages):
         blocks = [thing for thing in things if isinstance(thing, Block)]
-        rows.append(text_row(source, page_index, *blocks))
+        rows.append(text_row("a/b.pdf", page_index, *blocks))
         for thing in things:
             if isinstance(thing, Block):
                 if thing.type in LEFT_OUT:
@@ -95,7 +93,48 @@ def document_of(*pages: Sequence[Block | Piece | Gap], source: str = "a/b.pdf") 
                 thing = Piece(thing.type, thing.content, (place,), level, description=thing.description)
             parts.append(thing)
         parts.append(PageEnd(page_index))
-    return AssembledDocument(source, "d" * 64, len(pages), tuple(rows), tuple(parts))
+    return AssembledDocument("a/b.pdf", "d" * 64, len(pages), tuple(rows), tuple(parts))
+
+
+def row_of(page_index: int, blocks: Sequence[Block]) -> PageResult:
+    return text_row("folder/a.pdf", page_index, *blocks, doc_id="ab" * 32)
+
+
+def piece(
+    type: str,
+    content: str | None,
+    *,
+    page_index: int = 0,
+    level: int | None = None,
+    captions: Sequence[str] = (),
+    footnotes: Sequence[str] = (),
+) -> Piece:
+    """A piece of one block; captions stand before it, footnotes behind."""
+    place = Place(page_index, BBOX, 0)
+    notes = (("caption", captions), ("footnote", footnotes))
+    of_piece = [tuple(Piece(f"{type}_{kind}", text, (place,)) for text in texts) for kind, texts in notes]
+    return Piece(type, content, (place,), level, captions=of_piece[0], footnotes=of_piece[1])
+
+
+def document_of(*parts: Piece | Gap | PageEnd, rows: Sequence[PageResult] = ()) -> AssembledDocument:
+    """A document of these parts, numbered as blocks of their pages unless `rows` are given."""
+    if rows:
+        return AssembledDocument("folder/a.pdf", "ab" * 32, 9, tuple(rows), parts)
+    blocks: dict[int, list[Block]] = {0: []}
+
+    def numbered(given: Piece) -> Piece:
+        places = []
+        captions = tuple(map(numbered, given.captions))
+        for place in given.places:
+            of_page = blocks.setdefault(place.page_index, [])
+            places.append(Place(place.page_index, place.bbox, len(of_page)))
+            of_page.append(Block(given.type, place.bbox, 0, given.content))
+        footnotes = tuple(map(numbered, given.footnotes))
+        return Piece(given.type, given.content, tuple(places), given.level, captions, footnotes)
+
+    numbered_parts = tuple(numbered(part) if isinstance(part, Piece) else part for part in parts)
+    all_rows = tuple(row_of(page_index, blocks[page_index]) for page_index in sorted(blocks))
+    return AssembledDocument("folder/a.pdf", "ab" * 32, 9, all_rows, numbered_parts)
 
 
 class SolidFigures:

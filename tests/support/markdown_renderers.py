@@ -88,12 +88,8 @@ MARKDOWN_RENDERERS: dict[str, Renderer] = {
 }
 
 
-def katex(formulas: Sequence[str]) -> list[str]:
-    """What KaTeX makes of each formula, as it is set up by default; '' for one that it refuses."""
-    return [_katex(formula) for formula in formulas]
-
-
 def _katex(formula: str) -> str:
+    """What KaTeX makes of a formula, as it is set up by default; '' for one that it refuses."""
     try:
         return str(pykatex.renderToString(formula, output="html", strict="ignore"))
     except pykatex.ParseError:
@@ -133,4 +129,4 @@ _MATHJAX_SCRIPT = """
 """
 
 
-FORMULA_RENDERERS: dict[str, Renderer] = {"MathJax": mathjax, "KaTeX": katex}
+FORMULA_RENDERERS: dict[str, Renderer] = {"MathJax": mathjax, "KaTeX": _each(_katex)}

@@ -93,9 +93,9 @@ def letter() -> Image.Image:
     return image
 
 
-def encoded(image: Image.Image, format: str) -> bytes:
+def encoded(image: Image.Image, format: str, **options: object) -> bytes:
     with BytesIO() as file:
-        image.save(file, format)
+        image.save(file, format, **options)
         return file.getvalue()
 
 

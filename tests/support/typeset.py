@@ -197,13 +197,8 @@ class _Setter:
 
     def _close_list(self, items: Sequence[Block]) -> None:
         if items:
-            boxes = [item.bbox for item in items]
-            around = (
-                min(box[0] for box in boxes),
-                min(box[1] for box in boxes),
-                max(box[2] for box in boxes),
-                max(box[3] for box in boxes),
-            )
+            x0, y0, x1, y1 = zip(*(item.bbox for item in items), strict=True)
+            around = (min(x0), min(y0), max(x1), max(y1))
             self._blocks[-1] += [Block("list", around, 0, None), *items]
 
     def _table(self, table: Table) -> None:
