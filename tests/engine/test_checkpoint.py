@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -73,27 +74,22 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(values))
 
 
-def config(**fields: object) -> Damage:
-    """Set fields of config.json."""
-    return lambda folder: change_json(folder / "config.json", lambda values: values.update(fields))
-
-
-def text_config(**fields: object) -> Damage:
-    return lambda folder: change_json(folder / "config.json", lambda values: values["text_config"].update(fields))
-
-
-def vision_config(**fields: object) -> Damage:
-    return lambda folder: change_json(folder / "config.json", lambda values: values["vision_config"].update(fields))
-
-
-def preprocessor(**fields: object) -> Damage:
-    return lambda folder: change_json(folder / "preprocessor_config.json", lambda values: values.update(fields))
-
-
-def rope(**fields: object) -> Damage:
-    return lambda folder: change_json(
-        folder / "config.json", lambda values: values["text_config"]["rope_parameters"].update(fields)
+def setter(file: str, *objects: str) -> Callable[..., Damage]:
+    """Sets fields of a JSON file, or of an object in it."""
+    return lambda **fields: (
+        lambda folder: change_json(
+            folder / file, lambda values: reduce(dict.__getitem__, objects, values).update(fields)
+        )
     )
+
+
+config, preprocessor = setter("config.json"), setter("preprocessor_config.json")
+text_config, vision_config = setter("config.json", "text_config"), setter("config.json", "vision_config")
+rope = setter("config.json", "text_config", "rope_parameters")
+
+
+def both(first: Damage, second: Damage) -> Damage:
+    return lambda folder: (first(folder), second(folder))
 
 
 def without(*names: str) -> Damage:
@@ -109,20 +105,14 @@ def cut_short(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def reshape_a_tensor(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    save_file(tensors | {NORM: tensors[NORM][:-1].clone()}, folder / "model.safetensors")
+def with_norm(change: Callable[[Tensor], dict[str, Tensor]]) -> Damage:
+    """Replace one tensor of the weights by what the change returns."""
 
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        save_file(tensors | change(tensors.pop(NORM)), folder / "model.safetensors")
 
-def quantise_a_tensor(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    save_file(tensors | {NORM: tensors[NORM].to(torch.int8)}, folder / "model.safetensors")
-
-
-def leave_out_a_tensor(folder: Path) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    del tensors[NORM]
-    save_file(tensors, folder / "model.safetensors")
+    return damage
 
 
 def shard(folder: Path) -> None:
@@ -183,18 +173,19 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "weights cut short": (cut_short, "model.safetensors is damaged or cut short"),
     "empty weights": (with_text("model.safetensors", ""), "model.safetensors is damaged or cut short"),
     "a tensor of a wrong shape": (
-        reshape_a_tensor,
+        with_norm(lambda norm: {NORM: norm[:-1].clone()}),
         f"tensor '{NORM}' has the shape [63], but config.json asks for [64]",
     ),
-    "a missing tensor": (leave_out_a_tensor, "holds no tensor 'language_model.norm.weight'"),
+    "a missing tensor": (with_norm(lambda _: {}), "holds no tensor 'language_model.norm.weight'"),
     "a missing shard": (lose_a_shard, "model-00002-of-00002.safetensors is missing"),
     "an index without files": (
-        lambda folder: [
-            change(folder) for change in (without("model.safetensors"), with_text("model.safetensors.index.json", "{}"))
-        ],
+        both(without("model.safetensors"), with_text("model.safetensors.index.json", "{}")),
         "index.json has no weight_map",
     ),
-    "a tensor of bytes": (quantise_a_tensor, f"tensor '{NORM}' is stored as torch.int8"),
+    "a tensor of bytes": (
+        with_norm(lambda norm: {NORM: norm.to(torch.int8)}),
+        f"tensor '{NORM}' is stored as torch.int8",
+    ),
     "quantised weights": (config(quantization_config={"quant_method": "compressed-tensors"}), "is quantised"),
     "a quantised language model": (text_config(quantization_config={"quant_method": "fp8"}), "is quantised"),
     "a quantised vision model": (vision_config(quantization_config={"quant_method": "fp8"}), "is quantised"),
@@ -204,9 +195,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "images that keep their values": (preprocessor(do_rescale=False), "sets do_rescale to false"),
     "images that are not normalised": (preprocessor(do_normalize=False), "sets do_normalize to false"),
     "a processor_config.json without image limits": (
-        lambda folder: [
-            change(folder) for change in (without("preprocessor_config.json"), with_text("processor_config.json", "{}"))
-        ],
+        both(without("preprocessor_config.json"), with_text("processor_config.json", "{}")),
         "holds no preprocessor_config.json",
     ),
     "a chat template for texts alone": (
@@ -224,10 +213,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "mrope_section of two": (rope(mrope_section=[4, 4]), "config.json holds a value that does not fit"),
     "rope scaling": (rope(rope_type="yarn"), "rotary positions of type 'yarn'"),
     "a sliding window": (text_config(use_sliding_window=True), "sliding-window attention"),
-    "untied without lm_head": (
-        lambda folder: [change(folder) for change in (config(tie_word_embeddings=False), NOT_TIED)],
-        "no lm_head.weight",
-    ),
+    "untied without lm_head": (both(config(tie_word_embeddings=False), NOT_TIED), "no lm_head.weight"),
     "a tokenizer larger than the vocabulary": (
         lambda folder: change_json(
             folder / "tokenizer.json",
@@ -243,7 +229,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "config.json cannot be read: maximum recursion",
     ),
     "a pipe for a config": (
-        lambda folder: [without("config.json")(folder), os.mkfifo(folder / "config.json")],
+        both(without("config.json"), lambda folder: os.mkfifo(folder / "config.json")),
         "device",
     ),
     "a chat template that counts for ever": (
