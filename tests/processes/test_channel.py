@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import pytest
 
@@ -31,6 +32,8 @@ from batchocr.processes.messages import (
 from batchocr.processes.pixels import SharedBatch, share_batch
 
 BEGAN = Began(1, "open")
+RunChannel: TypeAlias = Channel[ToWorker, FromWorker]
+WorkerChannel: TypeAlias = Channel[FromWorker, ToWorker]
 
 
 @pytest.fixture
@@ -41,12 +44,12 @@ def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.fixture
-def run(sockets: tuple[socket.socket, socket.socket]) -> Channel[ToWorker, FromWorker]:
+def run(sockets: tuple[socket.socket, socket.socket]) -> RunChannel:
     return Channel(sockets[0], TO_WORKER, FROM_WORKER)
 
 
 @pytest.fixture
-def worker(sockets: tuple[socket.socket, socket.socket]) -> Channel[FromWorker, ToWorker]:
+def worker(sockets: tuple[socket.socket, socket.socket]) -> WorkerChannel:
     return Channel(sockets[1], FROM_WORKER, TO_WORKER, blocking=True)
 
 
@@ -68,9 +71,7 @@ def began_frame(num_descriptors: int = 0) -> bytes:
     return frame(b'{"type": "began", "task_id": 1, "activity": "open"}', num_descriptors)
 
 
-def test_messages_arrive_in_order_and_unchanged(
-    run: Channel[ToWorker, FromWorker], worker: Channel[FromWorker, ToWorker]
-) -> None:
+def test_messages_arrive_in_order_and_unchanged(run: RunChannel, worker: WorkerChannel) -> None:
     sent: list[ToWorker] = [
         OpenDocument(1, os.fsdecode(b"a name that is not UTF-8, caf\xe9.pdf")),
         Completions(2, (Completion("größer\n", "stop", 3, 4, 0.5, -math.inf),)),
@@ -80,7 +81,7 @@ def test_messages_arrive_in_order_and_unchanged(
     assert list(worker.receive()) == [(message, None) for message in sent]
 
 
-def test_a_message_in_pieces_arrives_when_it_is_whole(run: Channel[ToWorker, FromWorker], raw: socket.socket) -> None:
+def test_a_message_in_pieces_arrives_when_it_is_whole(run: RunChannel, raw: socket.socket) -> None:
     arrived = []
     for byte in began_frame():
         arrived += list(run.receive())
@@ -90,7 +91,7 @@ def test_a_message_in_pieces_arrives_when_it_is_whole(run: Channel[ToWorker, Fro
 
 
 def test_a_descriptor_arrives_with_its_message_and_is_closed_where_it_came_from(
-    run: Channel[ToWorker, FromWorker], worker: Channel[FromWorker, ToWorker]
+    run: RunChannel, worker: WorkerChannel
 ) -> None:
     reading, writing = os.pipe()
     worker.send(BEGAN)
@@ -124,7 +125,7 @@ def test_a_descriptor_arrives_with_its_message_and_is_closed_where_it_came_from(
         pytest.param(began_frame(num_descriptors=1), id="descriptor missing"),
     ],
 )
-def test_what_is_no_message_is_refused(run: Channel[ToWorker, FromWorker], raw: socket.socket, sent: bytes) -> None:
+def test_what_is_no_message_is_refused(run: RunChannel, raw: socket.socket, sent: bytes) -> None:
     raw.sendall(began_frame() + sent)
     messages = run.receive()
     assert next(messages) == (BEGAN, None)
@@ -162,7 +163,7 @@ FINISHED = {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": 
     ],
 )
 def test_numbers_that_no_page_and_no_table_can_have_are_refused(
-    run: Channel[ToWorker, FromWorker], raw: socket.socket, message: dict[str, object]
+    run: RunChannel, raw: socket.socket, message: dict[str, object]
 ) -> None:
     raw.send(frame(json.dumps({"task_id": 1} | message).encode()))
     with pytest.raises(ChannelError, match="a message cannot be understood"):
@@ -177,7 +178,7 @@ def test_numbers_that_no_page_and_no_table_can_have_are_refused(
     ],
 )
 def test_descriptors_that_no_message_announced_are_refused_and_closed(
-    run: Channel[ToWorker, FromWorker], raw: socket.socket, frames: list[tuple[bytes, int]]
+    run: RunChannel, raw: socket.socket, frames: list[tuple[bytes, int]]
 ) -> None:
     before = open_descriptors()
     for sent, num_descriptors in frames:
@@ -188,9 +189,7 @@ def test_descriptors_that_no_message_announced_are_refused_and_closed(
     assert open_descriptors() == before - 1
 
 
-def test_a_worker_that_does_not_read_blocks_nobody_and_loses_nothing(
-    run: Channel[ToWorker, FromWorker], worker: Channel[FromWorker, ToWorker]
-) -> None:
+def test_a_worker_that_does_not_read_blocks_nobody_and_loses_nothing(run: RunChannel, worker: WorkerChannel) -> None:
     sent = [Completions(number, (Completion("x" * 100_000, "stop", 1, 1, 1.0, 0.0),)) for number in range(50)]
     for message in sent:
         run.send(message)
@@ -203,9 +202,7 @@ def test_a_worker_that_does_not_read_blocks_nobody_and_loses_nothing(
     assert arrived == sent
 
 
-def test_what_was_said_before_the_end_still_arrives(
-    run: Channel[ToWorker, FromWorker], worker: Channel[FromWorker, ToWorker]
-) -> None:
+def test_what_was_said_before_the_end_still_arrives(run: RunChannel, worker: WorkerChannel) -> None:
     run.send(OpenDocument(1, "a.pdf"))
     worker.send(Failed(1, Failure("damaged", "no page")))
     worker.close()
@@ -283,9 +280,7 @@ def test_a_batch_of_too_many_pixels_is_a_page_too_large(monkeypatch: pytest.Monk
         share_batch(1, ask((5, 5), (4, 4)))
 
 
-def test_thousands_of_rounds_leave_no_descriptor_and_no_memory_behind(
-    run: Channel[ToWorker, FromWorker], worker: Channel[FromWorker, ToWorker]
-) -> None:
+def test_thousands_of_rounds_leave_no_descriptor_and_no_memory_behind(run: RunChannel, worker: WorkerChannel) -> None:
     requests = ask((300, 400), (100, 100))
 
     def pass_rounds(count: int) -> None:
