@@ -2,7 +2,7 @@
 
 It is asked again alone, of an engine that has nothing else. If that is lost too, its questions are asked one after the
 other, each alone; one that an engine is lost with then is answered with an error. An engine that was killed from
-outside is no batch's fault, up to five times.
+outside is no batch's fault, the first four times.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MinerU's way of reading a page: first its layout, then every block at native resolution.
 
-The only module that knows mineru_vl_utils. Its MinerUClientHelper does the parsing, the cropping and the
-post-processing, configured as MinerUClient does it, so that our text is MinerU's.
+mineru_vl_utils' MinerUClientHelper does the parsing, the cropping and the post-processing, configured as MinerUClient
+does it, so that our text is MinerU's.
 """
 
 from __future__ import annotations
