@@ -269,36 +269,26 @@ def test_what_is_not_finished_within_the_grace_period_is_left_for_the_next_run(m
 
 
 def test_a_document_lost_while_it_is_opened_is_opened_again_however_many_wait_behind_it() -> None:
-    class OneIsLost(ScriptedPool):
-        opening: tuple[ScriptedWorker, int] | None = None
-
-        def wait(self, timeout_s: float, beside: object) -> list[tuple[ScriptedWorker, Arrived]]:
-            said = super().wait(timeout_s, beside)
-            if not said and self.opening is not None and not self.num_in_flight():
-                worker, task_id = self.opening
-                self.opening = None
-                worker.task_ids.discard(task_id)
-                said = [(worker, Failed(task_id, Failure("out_of_memory", "too much")))]
-            return said
+    pool, late = ScriptedPool(page_count=1), list[tuple[ScriptedWorker, Failed]]()
 
     class SlowToOpen(ScriptedWorker):
         def send(self, message: Message) -> None:
             if isinstance(message, OpenDocument) and message.path == "/8" and not pool.retired:
-                self.task_ids.add(message.task_id)
-                pool.opening = (self, message.task_id)
+                late.append((self, Failed(message.task_id, Failure("out_of_memory", "too much"))))
             else:
                 super().send(message)
 
     class BusyEngine(EchoingEngine):
-        """Answers nothing until all other documents are opened."""
+        """Answers nothing until all other documents are opened. The one is lost after that."""
 
         num_looks = 0
 
         def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
             self.num_looks += 1
+            if self.num_looks == 100:
+                pool.say(*late[0])
             return super().take_answers() if self.num_looks > 60 else []
 
-    pool = OneIsLost(page_count=1)
     pool.workers = [SlowToOpen(pool), SlowToOpen(pool)]
     rows = list(read(pool, paths=[f"/{number}" for number in range(60)], limit=100, engines=BusyEngine()))
     assert (len(rows), len(pool.retired)) == (60, 1)
