@@ -26,15 +26,7 @@ from batchocr.errors import EngineError, ModelError, NoInputError, UsageError
 from batchocr.processes.engines import Engines
 from batchocr.tables.files import report_path
 from tests.support.process_template import USE
-from tests.support.running import (
-    children,
-    draw_pdf,
-    eventually,
-    num_rows,
-    read_rows,
-    texts,
-    workers_of,
-)
+from tests.support.running import children, draw_pdf, eventually, num_rows, read_rows, texts, workers_of
 
 pytestmark = pytest.mark.slow
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.accuracy.__main__ import Block, read_pages, score, score_page, summary, worst
-from benchmarks.accuracy.scoring import (
-    goes_in_circles,
-    matched,
-    sentences_lost,
-    table_similarity,
-)
+from benchmarks.accuracy.scoring import goes_in_circles, matched, sentences_lost, table_similarity
 from tests.conftest import ROOT
 
 EXAM = ROOT / "sample_data" / "exam"

@@ -18,14 +18,7 @@ import psutil
 import pytest
 
 from batchocr.errors import OutputError
-from tests.support.jobs import (
-    FULL,
-    PAGES_IN_FLIGHT,
-    Job,
-    make_job,
-    started,
-    wait_for_rows,
-)
+from tests.support.jobs import FULL, PAGES_IN_FLIGHT, Job, make_job, started, wait_for_rows
 from tests.support.process_template import PAGES_BEGUN
 from tests.support.running import (
     children,

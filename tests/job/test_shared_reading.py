@@ -29,14 +29,7 @@ from batchocr.processes.answer_cache import NAME
 from batchocr.processes.pixels import digest_of
 from batchocr.processes.pool import WorkerPool
 from tests.support import worker_entry
-from tests.support.running import (
-    command,
-    draw_pdf,
-    eventually,
-    make_quick_model,
-    read_rows,
-    texts,
-)
+from tests.support.running import command, draw_pdf, eventually, make_quick_model, read_rows, texts
 
 pytestmark = pytest.mark.slow
 

@@ -14,14 +14,7 @@ import pymupdf
 import pytest
 from PIL import Image
 
-from batchocr.errors import (
-    ChangedError,
-    DamagedError,
-    EncryptedError,
-    NotFoundError,
-    UnreadableError,
-    UnsupportedError,
-)
+from batchocr.errors import ChangedError, DamagedError, EncryptedError, NotFoundError, UnreadableError, UnsupportedError
 from batchocr.pages.input import pdf
 from batchocr.pages.input.render import fingerprint, one_version
 from tests.pages.rendering import RED, WHITE, opened, pixels, render, written

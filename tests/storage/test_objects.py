@@ -13,16 +13,7 @@ from batchocr.errors import ChangedError, NotFoundError, PageTimeoutError, Unrea
 from batchocr.storage import objects
 from batchocr.storage.objects import StoredObject, fetch, list_below, look_at, put, remove
 from batchocr.storage.uris import is_uri, parse_uri
-from tests.support.object_store import (
-    SECRET,
-    Environ,
-    Fault,
-    ObjectStore,
-    answering,
-    breaking_off,
-    first,
-    lying,
-)
+from tests.support.object_store import SECRET, Environ, Fault, ObjectStore, answering, breaking_off, first, lying
 
 
 def fetched(uri: str, timeout_s: float = 60.0) -> bytes:
