@@ -180,12 +180,12 @@ def test_another_model_another_limit_and_another_size_have_answers_of_their_own(
 
 
 _KILLED_WHILE_IT_WRITES = """
-import os, runpy, signal, sys
+import os, signal
 from pathlib import Path
 from batchocr.processes import answer_cache
 from tests.support.running import eventually, num_rows
 
-beside, opened, begun = Path(sys.argv.pop()), answer_cache._open, []
+beside, opened, begun = Path(BESIDE), answer_cache._open, []
 
 def trace(sql):
     begun.extend([sql] if sql == "BEGIN IMMEDIATE" else [])
@@ -200,10 +200,9 @@ def open_traced(*arguments):
     return db
 
 answer_cache._WRITE_INTERVAL_S, answer_cache._open = 0.0, open_traced
-runpy.run_module("batchocr", run_name="__main__", alter_sys=True)
 """
-"""The command, which writes answers as they come, and is killed when it has done so twice and is about to a third time.
-Until then it waits for a row of the table that its last argument names."""
+"""The command that follows writes answers as they come, and is killed when it has done so twice and is about to a third
+time. Until then it waits for a row of the table BESIDE."""
 
 
 @pytest.mark.long
@@ -214,8 +213,9 @@ def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_tabl
     flags = [
         f"--{name.replace('_', '-')}={value}" for name, value in (OPTIONS | {"model": model, "cache": cache}).items()
     ]
-    killed, other = (command(documents, "--out", tmp_path / f"{name}.parquet", *flags) for name in ("killed", "other"))
-    killed = [killed[0], "-c", _KILLED_WHILE_IT_WRITES, *killed[3:], tmp_path / "other.parquet"]
+    before = _KILLED_WHILE_IT_WRITES.replace("BESIDE", repr(str(tmp_path / "other.parquet")))
+    killed = command(documents, "--out", tmp_path / "killed.parquet", *flags, before=before)
+    other = command(documents, "--out", tmp_path / "other.parquet", *flags)
     runs = [subprocess.Popen(killed, stderr=subprocess.PIPE, text=True)]
     eventually((cache / NAME).exists)
     runs.append(subprocess.Popen(other, stderr=subprocess.PIPE, text=True))
