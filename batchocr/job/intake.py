@@ -197,8 +197,7 @@ class Intake:
             self.copies += self._later_copies.pop(key, ())
 
     def next_copy(self) -> tuple[RowKey, PageResult | None]:
-        """The next row of `copies`, as it is to be; None if it has to be read after all. Raises
-        OutputError."""
+        """The next row of `copies`, as it is to be; None if it has to be read after all. Raises OutputError."""
         assert self._finished is not None
         key, first = self.copies.popleft()
         if not serves(self._finished.find(first, key.page_index), self.states[key.document].doc_id or ""):

@@ -89,8 +89,8 @@ def picture(image: Image.Image, dpi: float | None) -> str:
 
 
 def _blocks(blocks: Sequence[Block]) -> Iterator[Json]:
-    """Yield each block: html: its content as it should look. text: as the model wrote it; None if it has none. cut: how
-    many characters of it are left out."""
+    """Yield what the script is given of each block. html: its content as it should look. text: as the model wrote it;
+    None if it has none. cut: how many characters of it are left out."""
     left = MAX_PAGE_CHARACTERS
     for block in blocks:
         content = block.content
