@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import get_args
 
@@ -10,10 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend import cpu_cores
 from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext
 from batchocr.engine.backend.cpu import CpuOps
-from batchocr.engine.backend.cpu_cores import Cores
 from batchocr.engine.backend.reference import ReferenceOps
 
 CPU = torch.device("cpu")
@@ -121,36 +118,19 @@ def test_decode_attention_is_that_of_the_reference(
         )
 
 
-@pytest.fixture
-def two_threads() -> Iterator[None]:
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
+    torch.set_num_threads(request.param)
     yield
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("two_threads")
-def test_small_operations_stay_on_one_core_and_large_ones_are_shared() -> None:
-    cores = Cores()
-    with cores.shared_by(1000):
-        assert torch.get_num_threads() == 1
-    with cores.shared_by(1e9):
-        assert torch.get_num_threads() == 2
-    with pytest.raises(RuntimeError, match="in the middle"), cores.shared_by(1000):
-        raise RuntimeError("in the middle")
-    assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize("worth_sharing", [0.0, math.inf], ids=["shared", "on one core"])
-def test_products_and_attention_are_the_same_on_any_number_of_cores(
-    monkeypatch: pytest.MonkeyPatch, worth_sharing: float
-) -> None:
-    monkeypatch.setattr(cpu_cores, "_WORTH_SHARING", worth_sharing)
+@pytest.mark.usefixtures("threads")
+def test_products_and_attention_are_the_same_on_any_number_of_cores() -> None:
     ops, reference = CpuOps(), ReferenceOps(CPU)
     layer, x = affine(OUT, WIDTH, bias=True, dtype=torch.float32), torch.randn(300, WIDTH)
     assert_agree(ops.linear(layer), reference.linear(layer), x, torch.randn(300, OUT), 1e-5)
     q, cache = torch.randn(2, 4, 8), torch.randn(2, 5, ops.kv_block_size, 4, 8)
     context = PagedContext(torch.tensor([[1, 2], [4, 3]], dtype=torch.int32), torch.tensor([20, 30]))
     torch.testing.assert_close(ops.paged_attention(q, cache, context), reference.paged_attention(q, cache, context))
-    assert torch.get_num_threads() == 2

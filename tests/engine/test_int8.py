@@ -12,7 +12,6 @@ from torch import Tensor
 from batchocr.engine.backend import vision_ops
 from batchocr.engine.backend.base import Activation, Affine
 from batchocr.engine.backend.cpu import CpuOps, Int8Use
-from batchocr.engine.backend.cpu_cores import Cores
 from batchocr.engine.backend.cpu_int8 import Int8Linear, row_scales
 from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.errors import UsageError
@@ -98,7 +97,7 @@ def test_whole_numbers_are_multiplied_exactly_at_the_limits_of_the_type() -> Non
     x[1, ::2] = -127
     each = Affine(x[:2].clone())
     expected = x.double() @ each.weight.double().t()
-    assert torch.equal(Int8Linear(each, Cores(), in_two_parts=False)(x).double(), expected.to(torch.bfloat16).double())
+    assert torch.equal(Int8Linear(each, in_two_parts=False)(x).double(), expected.to(torch.bfloat16).double())
 
 
 @needs_units

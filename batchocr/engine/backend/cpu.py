@@ -13,7 +13,6 @@ from PIL import Image
 from torch import Tensor
 
 from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext, ResizePlan, Rows, Segments
-from batchocr.engine.backend.cpu_cores import Cores
 from batchocr.engine.backend.cpu_int8 import Int8Linear, fits_int8, int8_mlp
 from batchocr.engine.backend.cpu_paged import Places, attend
 from batchocr.engine.backend.reference import ReferenceOps, activate
@@ -43,10 +42,9 @@ class CpuOps(ReferenceOps):
         """int8: whether linear layers are in it, for a model in bfloat16."""
         super().__init__(torch.device("cpu"))
         self._int8 = int8
-        self._cores = Cores()
         self._places: Places | None = None
         # Pillow releases the GIL while it resizes.
-        self._threads = ThreadPoolExecutor(self._cores.all, thread_name_prefix="batchocr-resize")
+        self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="batchocr-resize")
 
     def for_many_rows(self) -> CpuOps:
         """The operations for a model that always has many rows, where arithmetic takes the time. With AMX that is in
@@ -54,41 +52,28 @@ class CpuOps(ReferenceOps):
         return CpuOps(int8=None if has_amx() else "rounded") if self._int8 else self
 
     def linear(self, layer: Affine) -> Linear:
-        return self._in_int8(layer) if self._int8 and fits_int8(layer) else self._packed(layer)
+        return self._in_int8(layer) if self._int8 and fits_int8(layer) else _Packed(layer)
 
     def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
         if self._int8 and fits_int8(inner) and fits_int8(outer):
             run = partial(activate, activation=activation)
             # What comes out of an activation has outliers: with one scale a row, they would leave the rest a few steps.
-            exact_outer = Int8Linear(outer, self._cores, in_two_parts=True)
-            return int8_mlp(self._in_int8(inner), exact_outer, run, self._cores)
+            exact_outer = Int8Linear(outer, in_two_parts=True)
+            return int8_mlp(self._in_int8(inner), exact_outer, run)
         match activation:
             case "quick_gelu":
                 # quick_gelu(x) = swish(1.702 x) / 1.702, and oneDNN has swish.
                 scaled = Affine(inner.weight * _QUICK_GELU, None if inner.bias is None else inner.bias * _QUICK_GELU)
                 unscaled = Affine(outer.weight / _QUICK_GELU, outer.bias)
-                first, last = self._packed(scaled, "swish"), self._packed(unscaled)
+                first, last = _Packed(scaled, "swish"), _Packed(unscaled)
             case "gelu":
-                first, last = self._packed(inner, "gelu"), self._packed(outer)
+                first, last = _Packed(inner, "gelu"), _Packed(outer)
             case "silu_mul":
-                return self._gated_mlp(inner, outer)
+                return _gated_mlp(inner, outer)
         return lambda x, residual=None: last(first(x), residual)
 
-    def _gated_mlp(self, inner: Affine, outer: Affine) -> Linear:
-        first, second = _halves(inner)
-        gate, up, down = self._packed(first, "swish"), self._packed(second), self._packed(outer)
-
-        def run(x: Rows, residual: Tensor | None = None) -> Tensor:
-            assert isinstance(x, Tensor)
-            return down(up.times(x, gate(x)), residual)
-
-        return run
-
     def _in_int8(self, layer: Affine) -> Int8Linear:
-        return Int8Linear(layer, self._cores, in_two_parts=self._int8 == "exact")
-
-    def _packed(self, layer: Affine, post_op: PostOp = "none") -> _Packed:
-        return _Packed(layer, self._cores, post_op)
+        return Int8Linear(layer, in_two_parts=self._int8 == "exact")
 
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
@@ -108,9 +93,7 @@ class CpuOps(ReferenceOps):
         places = self._places
         if places is None or places.context is not context:
             places = self._places = Places.find(context, block_size=cache.shape[2])
-        # Its keys come from memory, which takes three times as long as to multiply them.
-        with self._cores.shared_by(6 * q[0].numel() * places.mean_length):
-            return attend(q.to(_product_dtype(q.dtype)), cache, places).to(q.dtype)
+        return attend(q.to(_product_dtype(q.dtype)), cache, places).to(q.dtype)
 
 
 class _Packed:
@@ -121,14 +104,12 @@ class _Packed:
     without its newer units).
     """
 
-    def __init__(self, layer: Affine, cores: Cores, post_op: PostOp) -> None:
+    def __init__(self, layer: Affine, post_op: PostOp = "none") -> None:
         self._dtype = layer.weight.dtype
         self._product_dtype = _product_dtype(self._dtype)
         weight = layer.weight.to(self._product_dtype).contiguous()
         self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
         self._bias = None if layer.bias is None else layer.bias.to(self._product_dtype)
-        self._num_weights = layer.weight.numel()
-        self._cores = cores
         self._post_op = post_op
 
     def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
@@ -136,10 +117,8 @@ class _Packed:
         if residual is not None:
             return self._with(residual, "add", x)
         algorithm = "none" if self._post_op == "gelu" else ""
-        with self._cores.shared_by(len(x) * self._num_weights):
-            product: Tensor = torch.ops.mkldnn._linear_pointwise(
-                x.to(self._product_dtype), self._weight, self._bias, self._post_op, [], algorithm
-            )
+        x = x.to(self._product_dtype)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, self._post_op, [], algorithm)
         return product.to(self._dtype)
 
     def times(self, x: Tensor, factor: Tensor) -> Tensor:
@@ -148,9 +127,19 @@ class _Packed:
 
     def _with(self, other: Tensor, operation: Literal["add", "mul"], x: Tensor) -> Tensor:
         x, other = x.to(self._product_dtype), other.to(self._product_dtype)
-        with self._cores.shared_by(len(x) * self._num_weights):
-            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, other, self._weight, self._bias, operation)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, other, self._weight, self._bias, operation)
         return product.to(self._dtype)
+
+
+def _gated_mlp(inner: Affine, outer: Affine) -> Linear:
+    first, second = _halves(inner)
+    gate, up, down = _Packed(first, "swish"), _Packed(second), _Packed(outer)
+
+    def run(x: Rows, residual: Tensor | None = None) -> Tensor:
+        assert isinstance(x, Tensor)
+        return down(up.times(x, gate(x)), residual)
+
+    return run
 
 
 @cache

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from batchocr.engine.backend.base import Affine, Linear, Rows
-from batchocr.engine.backend.cpu_cores import Cores
 
 _LARGEST = 127
 _ZERO_POINT = 128
@@ -33,7 +32,7 @@ def fits_int8(layer: Affine) -> bool:
 class Int8Linear:
     """Implements `backend.base.Linear`, in bfloat16 around a product in int8."""
 
-    def __init__(self, layer: Affine, cores: Cores, *, in_two_parts: bool) -> None:
+    def __init__(self, layer: Affine, *, in_two_parts: bool) -> None:
         """in_two_parts: multiply what rounding takes from the activations as well, as further rows. Then only the
         weights are rounded. With few rows it costs next to nothing, as the time goes into reading the weights."""
         weight = layer.weight.float()
@@ -42,18 +41,15 @@ class Int8Linear:
         self._weight: Tensor = torch.ops.onednn.qlinear_prepack(values, None)
         self._zero_points = torch.zeros(len(values), dtype=torch.int64)
         self._bias = layer.bias
-        self._num_weights = values.numel()
-        self._cores = cores
         self._in_two_parts = in_two_parts
         self.out_width = len(values)
 
     def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
         assert isinstance(x, Tensor)
-        return in_groups(self._some, x, residual, self.out_width, self._cores)
+        return in_groups(self._some, x, residual, self.out_width)
 
     def _some(self, x: Tensor, residual: Tensor | None) -> Tensor:
-        with self._cores.shared_by(len(x) * self._num_weights):
-            product, scales = self._exact(x) if self._in_two_parts else self._rounded(x)
+        product, scales = self._exact(x) if self._in_two_parts else self._rounded(x)
         total = product.mul_(scales) if self._bias is None else torch.addcmul(self._bias, product, scales)
         return total.to(x.dtype) if residual is None else residual.add_(total)
 
@@ -83,7 +79,7 @@ class Int8Linear:
         return product
 
 
-def int8_mlp(inner: Int8Linear, outer: Int8Linear, activation: Callable[[Tensor], Tensor], cores: Cores) -> Linear:
+def int8_mlp(inner: Int8Linear, outer: Int8Linear, activation: Callable[[Tensor], Tensor]) -> Linear:
     """outer(activation(inner(x))), for some rows at a time."""
 
     def some(x: Tensor, residual: Tensor | None) -> Tensor:
@@ -91,7 +87,7 @@ def int8_mlp(inner: Int8Linear, outer: Int8Linear, activation: Callable[[Tensor]
 
     def run(x: Rows, residual: Tensor | None = None) -> Tensor:
         assert isinstance(x, Tensor)
-        return in_groups(some, x, residual, outer.out_width, cores)
+        return in_groups(some, x, residual, outer.out_width)
 
     return run
 
@@ -103,10 +99,10 @@ def row_scales(x: Tensor) -> Tensor:
 
 
 def in_groups(
-    run: Callable[[Tensor, Tensor | None], Tensor], x: Tensor, residual: Tensor | None, out_width: int, cores: Cores
+    run: Callable[[Tensor, Tensor | None], Tensor], x: Tensor, residual: Tensor | None, out_width: int
 ) -> Tensor:
     """run(x, residual), for some rows at a time. run: may overwrite the residual, and return it."""
-    size = max(2, cores.all) * _ROWS_PER_CORE
+    size = max(2, torch.get_num_threads()) * _ROWS_PER_CORE
     if len(x) <= size:
         return run(x, residual)
     out = x.new_empty(len(x), out_width) if residual is None else residual

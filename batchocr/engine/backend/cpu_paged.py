@@ -21,17 +21,16 @@ Place: TypeAlias = slice | Tensor
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the tokens of a step's sequences are, the same in every layer. mean_length: mean tokens per sequence."""
+    """Where the tokens of a step's sequences are, the same in every layer."""
 
     context: PagedContext
     by_sequence: Sequence[Place]
-    mean_length: float
 
     @classmethod
     def find(cls, context: PagedContext, *, block_size: int) -> Places:
         tables, lengths = context.block_tables.tolist(), context.lengths.tolist()
         places = [_place(table, length, block_size) for table, length in zip(tables, lengths, strict=True)]
-        return cls(context, places, sum(lengths) / len(lengths))
+        return cls(context, places)
 
 
 def attend(q: Tensor, cache: Tensor, places: Places) -> Tensor:

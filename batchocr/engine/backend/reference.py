@@ -153,22 +153,23 @@ def greedy_after_penalties(logits: Tensor, index: Tensor, rows: SamplerRows, lon
 
 
 def _penalised(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> Tensor:
-    counts = rows.counts[index]
+    """Logits after all rules, which concern only tokens that were generated."""
+    history = rows.history[:, :longest][index]
+    tokens = history.clamp(min=0)  # beyond the end: token 0, which has as few counts as it deserves
+    counts = rows.counts[index.unsqueeze(1), tokens]
     frequency = rows.frequency[index].unsqueeze(1) * counts
-    scores = logits - frequency - rows.presence[index].unsqueeze(1) * (counts > 0)
-    return _without_repeated_ngrams(scores, index, rows, longest)
+    scores = logits.gather(1, tokens) - frequency - rows.presence[index].unsqueeze(1) * (counts > 0)
+    scores.masked_fill_(_ends_repeated_ngram(history, index, rows, longest), -torch.inf)
+    return logits.scatter_reduce(1, tokens, scores, "amin", include_self=False)
 
 
-def _without_repeated_ngrams(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> Tensor:
-    """Forbid each token that has already followed the last n - 1 tokens."""
+def _ends_repeated_ngram(history: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> Tensor:
+    """Where in the history a token followed the last n - 1 tokens: it must not do so again."""
     size = rows.ngram_size[index].unsqueeze(1)
     followed = (rows.suffix[:, :longest][index] >= size - 1) & (size > 0)
     # history[t + 1] followed the tokens ending at t; before the first token (t = -1) there is nothing to match.
     followed = torch.cat([size == 1, followed[:, :-1]], dim=1)[:, :longest]
-    history = rows.history[:, :longest][index]
-    followed &= history >= 0
-    bans = torch.zeros_like(followed, dtype=logits.dtype).masked_fill_(followed, -torch.inf)
-    return logits.scatter_reduce(1, history.clamp(min=0), bans + logits.gather(1, history.clamp(min=0)), "amin")
+    return followed & (history >= 0)
 
 
 def _remember(tokens: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> None:
