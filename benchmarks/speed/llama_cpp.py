@@ -75,7 +75,8 @@ def run_batchocr(job: Mapping[str, Any]) -> dict[str, float]:
 
 def run_llama_cpp(job: Mapping[str, Any]) -> dict[str, float]:
     # benchmarks/__init__.py has set for torch what slows llama.cpp down, and OpenMP reads it when it is loaded.
-    os.environ.pop("OMP_WAIT_POLICY", None)
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        os.environ.pop(name, None)
     os.environ["MINERU_LLAMA_CPP_BACKEND"] = "cpu"
     from mineru_llama_cpp import Engine, SamplingParams
 
