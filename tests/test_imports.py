@@ -48,10 +48,13 @@ def test_nothing_but_an_engine_loads_torch() -> None:
 
 def test_an_engine_tells_torch_how_to_wait_before_it_loads_it() -> None:
     code = "import sys; sys.modules['torch'] = None; import batchocr.engine.__main__"
-    probe = f"import os\ntry:\n    {code}\nexcept ImportError:\n    print(os.environ['OMP_WAIT_POLICY'])"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "ONEDNN_"))}
+    wanted = "os.environ['OMP_WAIT_POLICY'], os.environ['GOMP_SPINCOUNT']"
+    probe = f"import os\ntry:\n    {code}\nexcept ImportError:\n    print({wanted})"
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "ONEDNN_"))
+    }
     done = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "passive\n"
+    assert done.stdout == "passive 3000\n"
 
 
 def test_every_public_name_is_there() -> None:

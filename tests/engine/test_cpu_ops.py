@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import get_args
 
@@ -124,6 +125,18 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(request.param)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [2], indirect=True)
+@pytest.mark.usefixtures("threads")
+def test_to_resize_starts_no_threads_but_those_of_its_pool() -> None:
+    """With more OpenMP threads than cores, those that wait would sleep at once."""
+    ops = CpuOps()
+    large = torch.rand(512, 512)
+    large @ large  # starts torch's own
+    before = set(os.listdir("/proc/self/task"))
+    ops.patches([torch.zeros(560, 560, 3, dtype=torch.uint8)] * 4, [((1120, 1120),)] * 4, 14, 2)
+    assert len(set(os.listdir("/proc/self/task")) - before) <= 2
 
 
 @pytest.mark.usefixtures("threads")

@@ -105,7 +105,7 @@ class ProcessTemplates:
 
 
 def _of_loading(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LD_", "OMP_"))}
+    return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LD_", "OMP_", "GOMP_"))}
 
 
 class ForkedProcess:

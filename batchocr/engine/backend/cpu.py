@@ -43,7 +43,8 @@ class CpuOps(ReferenceOps):
         super().__init__(torch.device("cpu"))
         self._int8 = int8
         self._places: Places | None = None
-        # Pillow releases the GIL while it resizes.
+        # Pillow releases the GIL while it resizes. Torch computes nothing in these threads: it would start OpenMP threads
+        # for each, and with more of them than cores, OpenMP lets all that wait sleep at once.
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="batchocr-resize")
 
     def for_many_rows(self) -> CpuOps:
@@ -78,12 +79,8 @@ class CpuOps(ReferenceOps):
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
     ) -> Tensor:
-        def one(image: Tensor, plan: ResizePlan) -> Tensor:
-            for size in plan:
-                image = _resize(image, size)
-            return cut_patches(image, patch_size, merge_size)
-
-        return torch.cat(list(self._threads.map(one, images, plans)))
+        resized = self._threads.map(_resize_by, images, plans)
+        return torch.cat([cut_patches(image, patch_size, merge_size) for image in resized])
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
         dtype = _product_dtype(q.dtype)
@@ -153,6 +150,12 @@ def _halves(layer: Affine) -> tuple[Affine, Affine]:
     first, second = layer.weight.chunk(2)
     first_bias, second_bias = (None, None) if layer.bias is None else layer.bias.chunk(2)
     return Affine(first, first_bias), Affine(second, second_bias)
+
+
+def _resize_by(image: Tensor, plan: ResizePlan) -> Tensor:
+    for size in plan:
+        image = _resize(image, size)
+    return image
 
 
 def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:

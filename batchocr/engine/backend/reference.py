@@ -153,9 +153,9 @@ def greedy_after_penalties(logits: Tensor, index: Tensor, rows: SamplerRows, lon
 
 
 def _penalised(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> Tensor:
-    """Logits after all rules, which concern only tokens that were generated."""
+    """Logits after all rules. Only those of tokens in the history change."""
     history = rows.history[:, :longest][index]
-    tokens = history.clamp(min=0)  # beyond the end: token 0, which has as few counts as it deserves
+    tokens = history.clamp(min=0)  # beyond the end stands token 0, which gets its own score
     counts = rows.counts[index.unsqueeze(1), tokens]
     frequency = rows.frequency[index].unsqueeze(1) * counts
     scores = logits.gather(1, tokens) - frequency - rows.presence[index].unsqueeze(1) * (counts > 0)
@@ -164,7 +164,7 @@ def _penalised(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -
 
 
 def _ends_repeated_ngram(history: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> Tensor:
-    """Where in the history a token followed the last n - 1 tokens: it must not do so again."""
+    """Where the history has a token that followed an earlier occurrence of its last n - 1 tokens."""
     size = rows.ngram_size[index].unsqueeze(1)
     followed = (rows.suffix[:, :longest][index] >= size - 1) & (size > 0)
     # history[t + 1] followed the tokens ending at t; before the first token (t = -1) there is nothing to match.
