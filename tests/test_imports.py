@@ -54,7 +54,7 @@ def test_an_engine_tells_torch_how_to_wait_before_it_loads_it() -> None:
         name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "ONEDNN_"))
     }
     done = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "passive 3000\n"
+    assert done.stdout == "passive 1000\n"
 
 
 def test_every_public_name_is_there() -> None:

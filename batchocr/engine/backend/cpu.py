@@ -43,7 +43,7 @@ class CpuOps(ReferenceOps):
         super().__init__(torch.device("cpu"))
         self._int8 = int8
         self._places: Places | None = None
-        # Pillow releases the GIL while it resizes. Torch computes nothing in these threads: it would start OpenMP threads
+        # Pillow releases the GIL while it resizes. Torch computes nothing in these threads: it would start OpenMP ones
         # for each, and with more of them than cores, OpenMP lets all that wait sleep at once.
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="batchocr-resize")
 
