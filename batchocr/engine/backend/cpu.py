@@ -79,7 +79,7 @@ class CpuOps(ReferenceOps):
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
     ) -> Tensor:
-        resized = self._threads.map(_resize_by, images, plans)
+        resized = self._threads.map(_resize, images, plans)
         return torch.cat([cut_patches(image, patch_size, merge_size) for image in resized])
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
@@ -152,17 +152,11 @@ def _halves(layer: Affine) -> tuple[Affine, Affine]:
     return Affine(first, first_bias), Affine(second, second_bias)
 
 
-def _resize_by(image: Tensor, plan: ResizePlan) -> Tensor:
-    for size in plan:
-        image = _resize(image, size)
-    return image
-
-
-def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
+def _resize(image: Tensor, plan: ResizePlan) -> Tensor:
     """Resize with Pillow itself: the definition, and on the host several times as fast as the same in torch."""
-    height, width = size
-    if image.shape[:2] == size:
-        return image
-    source = Image.frombuffer("RGB", (image.shape[1], image.shape[0]), image.numpy(), "raw", "RGB", 0, 1)
-    resized = source.resize((width, height), Image.Resampling.BICUBIC)
-    return torch.frombuffer(bytearray(resized.tobytes()), dtype=torch.uint8).view(height, width, 3)
+    for height, width in plan:
+        if image.shape[:2] != (height, width):
+            source = Image.frombuffer("RGB", (image.shape[1], image.shape[0]), image.numpy(), "raw", "RGB", 0, 1)
+            resized = source.resize((width, height), Image.Resampling.BICUBIC)
+            image = torch.frombuffer(bytearray(resized.tobytes()), dtype=torch.uint8).view(height, width, 3)
+    return image
