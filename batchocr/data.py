@@ -248,7 +248,7 @@ class OutlineEntry:
 @dataclass(frozen=True, slots=True)
 class Additions:
     """What a PDF that can be searched is given beside its text. outline: if it has none. language: a BCP 47 tag; '' for
-    none. force_text: also where a page has visible text of its own."""
+    none. force_text: also where a page has text of its own."""
 
     outline: tuple[OutlineEntry, ...] = ()
     language: str = ""
@@ -257,11 +257,14 @@ class Additions:
 
 @dataclass(frozen=True, slots=True)
 class SearchableMade:
-    """A PDF was written. num_pages: that were given text. is_signed: whether it is a copy, as a change would end what
-    its signature says."""
+    """What became of a PDF that was to be written."""
 
-    num_pages: int
+    num_hidden_lines: int = 0
+    """Lines left out because the page has invisible letters of its own there."""
     is_signed: bool = False
+    """Whether it is a copy, as a change would end what its signature says."""
+    lacks_room: bool = False
+    """Whether it could not be written because a disk is full."""
 
 
 @dataclass(frozen=True, slots=True)

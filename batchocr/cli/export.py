@@ -61,7 +61,7 @@ def export(
         options.flag("--language", metavar="TAG", help="The language of the text for pdf, hocr and alto, as in en-GB."),
     ] = "",
     force_text: Annotated[
-        bool, options.flag("--force-text", help="For pdf: also where a page has visible text of its own.")
+        bool, options.flag("--force-text", help="For pdf: also where a page has text of its own.")
     ] = False,
     partial: options.Partial = False,
     as_json: options.AsJson = False,
@@ -134,6 +134,9 @@ def _tell(done: Exported, to: Path, formats: Sequence[str]) -> None:
     if done.signed:
         what = counted(done.signed, "document")
         logger.warning("%s signed, which a change would end: each PDF is a copy without text of ours", what)
+    if done.hidden_lines:
+        what = counted(done.hidden_lines, "line")
+        logger.warning("%s not added to PDFs that have invisible text of their own there (see --force-text)", what)
     if done.refused:
         logger.warning("%s not exported in full: see above", counted(done.refused, "document"))
     if done.vanished:

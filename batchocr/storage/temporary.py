@@ -6,6 +6,8 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -24,12 +26,18 @@ def _folder_of(pid: int) -> Path:
 
 def new_folder() -> Path:
     """A new empty folder. Raises OutputError."""
-    try:
+    with writing_temporary():
         return Path(tempfile.mkdtemp(dir=_folder_of(os.getpid())))
+
+
+@contextmanager
+def writing_temporary() -> Iterator[None]:
+    """Turn what keeps a temporary file from being made or written into an OutputError."""
+    try:
+        yield
     except OSError as error:
-        raise OutputError(
-            f"no temporary folder can be made ({error.strerror}): TMPDIR may name another place"
-        ) from error
+        reason = f"no temporary file can be written ({error.strerror})"
+        raise OutputError(f"{reason}: TMPDIR may name a folder with room on another disk") from error
 
 
 def delete_folders() -> None:

@@ -50,7 +50,9 @@ def test_documents_are_exported_in_each_format_and_counted(run: Run, rows: list[
     code, printed, _ = run(*asked, "--json")
     assert code == 0
     assert json.loads(printed) == {
-        **dict.fromkeys(("up_to_date", "refused", "vanished", "unclear_blocks", "signed", "exit_code"), 0),
+        **dict.fromkeys(
+            ("up_to_date", "refused", "vanished", "unclear_blocks", "signed", "hidden_lines", "exit_code"), 0
+        ),
         **dict.fromkeys(("documents", "pages", "written"), 2),
         "missing_figures": {},
     }

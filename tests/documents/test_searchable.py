@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pymupdf
+import pypdfium2 as pdfium
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
@@ -19,13 +21,17 @@ from batchocr.documents.export.export import Export, Exported
 from batchocr.documents.export.folder import ExportFolder
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.names import Names
+from batchocr.documents.export.placing import document as placing_document
+from batchocr.errors import OutputError
 from batchocr.pages.input.render import open_document
+from batchocr.pages.searchable.font import add_stream
 from batchocr.pages.searchable.pdf_text import TextWriter
 from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLine, Word
 from batchocr.processes.source_files import SourceFiles
 from tests.support.browser import chromium
 from tests.support.documents import write_table
 from tests.support.pdf_files import encoded
+from tests.support.pdfium_places import place_in_pdfium, places_in_pdfium
 
 DPI = 150
 TEXT = (
@@ -149,6 +155,24 @@ def test_a_word_is_found_where_it_is_on_a_turned_page(desk: Desk, rotation: int)
         assert overlap(found(made, word), true_box(word)) > 0.5
 
 
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_a_heading_is_found_where_it_is_on_a_turned_page_whose_box_begins_elsewhere(desk: Desk, rotation: int) -> None:
+    """Its word and its bookmark, as PDFium has them."""
+    document = scan(rotation=rotation)
+    x1, y1 = (500, 600) if rotation in (0, 180) else (600, 500)
+    document.xref_set_key(document[0].xref, "MediaBox", f"[100 100 {x1} {y1}]")
+    content = document[0].get_contents()[0]
+    document.update_stream(content, b"1 0 0 1 100 100 cm " + document.xref_stream(content))
+    heading = Block("title", shares(BOX), 0, TEXT)
+    made = pdfium.PdfDocument(desk.export(document.tobytes(), [heading]))
+    [(x, y), *_] = places_in_pdfium(made[0])
+    first = true_box("sundial")
+    assert abs(x * 400 - BOX[0]) < 20 and abs(y * 500 - (first.y0 + first.y1) / 2) < 6
+    [bookmark] = made.get_toc()
+    left, top, _ = bookmark.get_dest().get_view()[1]
+    assert abs(place_in_pdfium(made[0], left, top)[1] - BOX[1] / 500) < 0.01
+
+
 def test_a_crop_box_and_a_unit_of_the_user_move_no_word(desk: Desk) -> None:
     document = scan(change="UserUnit 2.5")
     document.xref_set_key(document[0].xref, "CropBox", "[20 30 380 480]")
@@ -207,16 +231,73 @@ def test_text_of_its_own_is_left_alone_unless_forced_and_a_scan_with_a_stamp_is_
         assert len(document[0].search_for("Exhibit 7")) == len(document[0].search_for("schoolmaster")) == 1
 
 
-@pytest.mark.parametrize("is_behind", [False, True])
-def test_text_that_nobody_sees_is_replaced(desk: Desk, is_behind: bool) -> None:
+HIDDEN = (
+    b"BT 3 Tr /helv 11 Tf 14 TL 60 380 Td (A sumdia1 has \\(one) Tj (moving part) ' 1 0 (in a garben) \" "
+    b"[( set u) 9 <70>] TJ 0 Tr ET "
+)
+
+
+def with_hidden_letters(*, content: bytes = b"", form: bytes = b"") -> pymupdf.Document:
+    """A scan with an earlier OCR's text in its content, or in a form that this shows."""
+    document = scan()
+    page = document[0]
+    page.insert_font("helv")
+    number, fonts = add_stream(document, content), document.xref_get_key(page.xref, "Resources")[1]
+    fonts = document.xref_object(int(fonts.split()[0])) if fonts.endswith("R") else fonts
+    shown = add_stream(document, form, f"<</Type/XObject/Subtype/Form/BBox[0 0 400 500]/Resources {fonts}>>")
+    document.xref_set_key(page.xref, "Resources", fonts)
+    document.xref_set_key(page.xref, "Resources/XObject/Earlier", f"{shown} 0 R")
+    document.xref_set_key(page.xref, "Contents", f"[{page.get_contents()[0]} 0 R {number} 0 R]")
+    return document
+
+
+@pytest.mark.parametrize("part", [{"content": HIDDEN}, {"form": HIDDEN, "content": b"q /Earlier Do Q"}])
+def test_an_earlier_ocr_is_replaced_if_the_page_has_no_other_letters(desk: Desk, part: dict[str, bytes]) -> None:
+    before = with_hidden_letters(**part)
+    before[0].add_redact_annot((60, 300, 200, 320), fill=(0, 0, 0))
+    before[0].insert_link(
+        {"kind": pymupdf.LINK_URI, "from": pymupdf.Rect(60, 100, 200, 120), "uri": "https://a.example"}
+    )
+    data = before.tobytes()
+    made = desk.export(data, [paragraph()])
+    with pymupdf.open("pdf", data) as old, pymupdf.open("pdf", made) as new:
+        assert "sumdia1" in old[0].get_text() and "part" in old[0].get_text() and "garben" in old[0].get_text()
+        assert " ".join(new[0].get_text().split()) == TEXT
+        assert old[0].get_pixmap(dpi=150).samples == new[0].get_pixmap(dpi=150).samples
+        assert [note.type for note in new[0].annots()] == [note.type for note in old[0].annots()]
+        assert [link["uri"] for link in new[0].get_links()] == ["https://a.example"]
+    assert made.startswith(data) and desk.done.hidden_lines == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "kept"),
+    [
+        (b"BT /helv 11 Tf 1 0 0 1 60 40 Tm (Exhibit 7) Tj ET", "Exhibit 7"),
+        (b"BT 0 Tr /helv 9 Tf 1 0 0 1 -99 40 Tm (Slug) Tj ET", ""),
+        (b"BT 3 Tr /helv 3 Tf 1 0 0 1 60 40 Tm 3 TL %s ET" % (b"(what we have no words for) ' " * 12), "no words for"),
+    ],
+    ids=["a visible letter", "a letter beside the page", "more letters than ours"],
+)
+def test_an_earlier_ocr_stays_beside_other_letters_and_the_lines_that_it_has_are_counted(
+    desk: Desk, other: bytes, kept: str
+) -> None:
+    made = desk.export(with_hidden_letters(content=HIDDEN + other).tobytes(), [paragraph()])
+    with pymupdf.open("pdf", made) as document:
+        text = document[0].get_text()
+        assert "sumdia1" in text and kept in text
+        assert "wound" not in text and "sundial" in text, "only lines without letters are given text"
+    assert 0 < desk.done.hidden_lines < 5
+
+
+def test_text_behind_a_picture_stays_and_is_not_called_invisible(desk: Desk) -> None:
     with pymupdf.open() as document:
         page = document.new_page(width=400, height=500)
-        page.insert_text((60, 120), "A sumdia1 has ome", render_mode=0 if is_behind else 3)
+        page.insert_text((60, 112), "A sumdia1 has ome")
         page.insert_image(page.rect, stream=text_image())
         made = desk.export(document.tobytes(), [paragraph()])
     with pymupdf.open("pdf", made) as document:
-        assert "sumdia1" not in document[0].get_text()
-        assert document[0].search_for("sundial")
+        assert "sumdia1" in document[0].get_text() and document[0].search_for("punctual")
+    assert desk.done.hidden_lines == 0
 
 
 def test_encryption_and_permissions_stay(desk: Desk) -> None:
@@ -228,12 +309,40 @@ def test_encryption_and_permissions_stay(desk: Desk) -> None:
         assert document[0].search_for("schoolmaster")
 
 
-def test_a_signed_document_is_copied_and_counted(desk: Desk) -> None:
+@pytest.mark.parametrize("flags", ["", "/SigFlags 0", "/SigFlags 3"])
+@pytest.mark.parametrize("is_inherited", [False, True])
+def test_a_document_with_a_signed_field_is_copied_and_counted(desk: Desk, flags: str, is_inherited: bool) -> None:
     document = scan()
-    document.xref_set_key(document.pdf_catalog(), "AcroForm", "<</Fields[]/SigFlags 3>>")
+    field, kid = document.get_new_xref(), document.get_new_xref()
+    signature = "/V<</Type/Sig/Filter/Adobe.PPKLite/Contents<00>/ByteRange[0 1 2 3]>>"
+    document.update_object(field, f"<</FT/Sig/T(s){signature}{f'/Kids[{kid} 0 R]' if is_inherited else ''}>>")
+    document.update_object(kid, f"<</Parent {field} 0 R>>")
+    document.xref_set_key(document.pdf_catalog(), "AcroForm", f"<</Fields[{field} 0 R]{flags}>>")
     signed = document.tobytes()
     assert desk.export(signed, [paragraph()]) == signed
     assert desk.done.signed == 1
+
+
+def test_a_field_that_nobody_has_signed_yet_does_not_count(desk: Desk) -> None:
+    document = scan()
+    field = document.get_new_xref()
+    document.update_object(field, "<</FT/Sig/T(s)>>")
+    document.xref_set_key(document.pdf_catalog(), "AcroForm", f"<</Fields[{field} 0 R]/SigFlags 1>>")
+    with pymupdf.open("pdf", desk.export(document.tobytes(), [paragraph()])) as made:
+        assert made[0].search_for("schoolmaster")
+    assert desk.done.signed == 0
+
+
+@pytest.mark.parametrize("suffix", ["pdf", "png"])
+def test_no_room_for_temporary_files_ends_the_export_and_names_tmpdir(
+    desk: Desk, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = scan().tobytes() if suffix == "pdf" else text_image()
+    path_of = placing_document._path_of
+    full = lambda file: path_of(file) if os.fstat(file.fileno()).st_size else "/dev/full"  # noqa: E731
+    monkeypatch.setattr(placing_document, "_path_of", full)
+    with pytest.raises(OutputError, match=r"No space left on device.*TMPDIR"):
+        desk.export(data, [paragraph()], suffix=suffix)
 
 
 def test_a_form_keeps_its_fields(desk: Desk) -> None:
@@ -329,7 +438,6 @@ def test_a_document_that_is_gone_is_refused_and_named(desk: Desk, root: Path) ->
 
 @pytest.mark.parametrize("angle", [0, 90, 180, 270])
 def test_pdfium_as_in_chromium_finds_text_in_every_direction(angle: int) -> None:
-    pdfium = pytest.importorskip("pypdfium2")
     box = (0.1, 0.1, 0.15, 0.4) if angle in (90, 270) else (0.1, 0.1, 0.4, 0.15)
     line = PlacedLine(box, (Word("Schoolmaster", box),))
     page = PageText(0, 800, 1000, None, (BlockWords(0, "text", box, angle, None, (line,)),))

@@ -23,6 +23,7 @@ from batchocr.documents.export.names import Names
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.errors import ExitCode
 from batchocr.processes.source_files import SourceFile, SourceFiles
+from batchocr.storage.temporary import writing_temporary
 from batchocr.tables.opened import StoredRows
 from batchocr.tables.schema import to_json
 
@@ -42,7 +43,7 @@ class Exported:
     could not be put in its place. vanished: documents exported before that are no longer in the table.
     missing_figures: pictures that could not be cut out, by what is wrong with their file or page. unclear_blocks: whose
     lines could not be told apart, so that they are one word where words have places. signed: documents whose PDF is a
-    copy.
+    copy. hidden_lines: of PDFs, which keep invisible text of their own there.
     """
 
     documents: int = 0
@@ -54,6 +55,7 @@ class Exported:
     missing_figures: dict[ErrorKind, int] = field(default_factory=dict)
     unclear_blocks: int = 0
     signed: int = 0
+    hidden_lines: int = 0
 
     def add(self, results: Collection[_Result], figures: Figures) -> None:
         """Count a document. results: of its formats; the worst counts."""
@@ -64,6 +66,7 @@ class Exported:
             self.missing_figures[kind] = self.missing_figures.get(kind, 0) + 1
         self.unclear_blocks += figures.text.counts["unclear"]
         self.signed += figures.text.counts["signed"]
+        self.hidden_lines += figures.text.counts["hidden_lines"]
 
     @property
     def exit_code(self) -> ExitCode:
@@ -115,7 +118,7 @@ class Export:
         document = assemble(source, rows, outline, unfinished=self.table.is_partial)
         of_page = {row.page_index: row for row in rows}
         page_image = lru_cache(maxsize=1)(lambda page_index: self._page_image(file, of_page[page_index]))
-        with tempfile.TemporaryFile() as words:
+        with writing_temporary(), tempfile.TemporaryFile() as words:
             text = DocumentText(document, page_image, partial(self._write_searchable, file), words)
             figures = Figures(document, page_image, self.folder.picture, text)
             done.add(self._write(source, name, document, figures, stale, file), figures)

@@ -12,7 +12,7 @@ from batchocr.documents.export.folder import FileRefusedError
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.pages.input.folders import SEARCHABLE
 
-REVISION: Final = 2
+REVISION: Final = 3
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:

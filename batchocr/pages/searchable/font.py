@@ -56,10 +56,10 @@ class GlyphlessFont:
 
     def write_into(self, document: pymupdf.Document, number: int) -> None:
         """Make the object of this number the font, once all text is encoded."""
-        file, map_, glyphs, descriptor, descendant = (document.get_new_xref() for _ in range(5))
-        _add_stream(document, file, f"<</Length1 {len(_TRUETYPE)}>>", _TRUETYPE)
-        _add_stream(document, map_, "<<>>", self._to_unicode())
-        _add_stream(document, glyphs, "<<>>", bytes(2 * 0x10000))
+        descriptor, descendant = document.get_new_xref(), document.get_new_xref()
+        file = add_stream(document, _TRUETYPE, f"<</Length1 {len(_TRUETYPE)}>>")
+        map_ = add_stream(document, self._to_unicode())
+        glyphs = add_stream(document, bytes(2 * 0x10000))
         document.update_object(
             descriptor,
             f"<</Type/FontDescriptor/FontName/Glyphless/Flags 4/FontBBox[0 -250 1000 850]/ItalicAngle 0/Ascent 850"
@@ -110,6 +110,9 @@ def _sections(lines: Sequence[str], kind: str) -> Iterable[str]:
         yield "\n".join([f"{len(part)} begin{kind}", *part, f"end{kind}"])
 
 
-def _add_stream(document: pymupdf.Document, number: int, dictionary: str, data: bytes) -> None:
+def add_stream(document: pymupdf.Document, data: bytes, dictionary: str = "<<>>") -> int:
+    """The number of a new stream with this data."""
+    number: int = document.get_new_xref()
     document.update_object(number, dictionary)
     document.update_stream(number, data, new=True)
+    return number

@@ -1,32 +1,51 @@
-"""Invisible text for the pages of a PDF, which stay as they are."""
+"""Invisible text for the pages of a PDF. Nothing of a page is removed, but the invisible letters of an earlier OCR when
+it has no others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
+import numpy as np
 import pymupdf
+from numpy.typing import NDArray
 
 from batchocr.data import Additions, OutlineEntry
+from batchocr.pages.input.page_pixels import MAX_EDGE
 from batchocr.pages.input.pdf_objects import inherited_text, reference, value_text
-from batchocr.pages.searchable.font import ASCENT, DESCENT, GlyphlessFont
+from batchocr.pages.searchable.font import ASCENT, DESCENT, GlyphlessFont, add_stream
 from batchocr.pages.searchable.letters import advance, drawn, drawn_order
-from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLine
+from batchocr.pages.searchable.placed_text import Box, PageText, PlacedLine
 
 _INVISIBLE: Final = 3
-_COMPARED_DPI: Final = 50
-_HAS_TEXT: Final = 0.3
-"""A block for which the page has this share of its letters, visible, needs no text of ours."""
+_PAINTED: Final = 16 | 32 | 64
+"""MuPDF's flags of letters that are filled, stroked or clipped to: not those of render mode 3."""
+
+_STRING: Final = rb"(?:\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*+\))*+\)|<[\da-fA-F\s]*+>)"
+_SHOWN: Final = re.compile(
+    rb"(?P<text>(?:[-+.\d]+\s+[-+.\d]+\s+)?%b\s*\"|%b\s*(?:Tj|')|\[(?:[^][()<]|%b)*+\]\s*TJ)"
+    rb"|/(?P<form>[^][\s()<>{}/%%]+)\s+Do\b|%b|%%[^\r\n]*" % (4 * (_STRING,)),
+    re.DOTALL,
+)
+"""What shows text or a form in a content stream; and other strings and comments, which may look like it. Source: PDF
+1.7, sections 7.3.4, 8.10 and 9.4.3."""
+
+_COMPARED_DPI: Final = 150
+_REPLACED: Final = 0.8
+"""An earlier OCR's text is replaced by ours if that has at least this share of its letters."""
 
 
 @dataclass(slots=True)
 class TextWriter:
-    """Adds text to the pages of an open PDF. num_changed: pages that were given some."""
+    """Adds text to the pages of an open PDF."""
 
     document: pymupdf.Document
     additions: Additions
-    num_changed: int = 0
+    num_hidden_lines: int = 0
+    """Lines left out because the page has invisible letters of its own there."""
     _font: GlyphlessFont = field(default_factory=GlyphlessFont)
     _font_number: int = 0
     _seen: set[int] = field(default_factory=set)
@@ -37,32 +56,47 @@ class TextWriter:
             if text.blocks and text.page_index < self.document.page_count:
                 self._write_page(self.document.load_page(text.page_index), text)
             yield
-        if self.num_changed:
+        if self._font_number:
             self._font.write_into(self.document, self._font_number)
         catalog = self.document.pdf_catalog()
         if self.additions.language and value_text(self.document, catalog, "Lang") == "null":
             self.document.xref_set_key(catalog, "Lang", f"({self.additions.language})")
-        if self.additions.outline and not self.document.get_toc():
-            self.document.set_toc(_outline(self.additions.outline, self.document))
+        if self.additions.outline and value_text(self.document, catalog, "Outlines/First") == "null":
+            self._write_outline(self.additions.outline)
+
+    def _write_outline(self, entries: Iterable[OutlineEntry]) -> None:
+        """Add the entries: the first of level 1, and none more than one deeper than the one before."""
+        known = [entry for entry in entries if entry.page_index < self.document.page_count]
+        levels = accumulate(known, lambda level, entry: min(entry.level, level + 1), initial=0)
+        next(levels)
+        pairs = zip(levels, known, strict=True)
+        self.document.set_toc([[level, entry.title, entry.page_index + 1] for level, entry in pairs])
+        for number, entry in zip(self.document.get_outline_xrefs(), known, strict=True):
+            page = self.document.load_page(entry.page_index)
+            to = pymupdf.Point(0, (entry.y or 0) * page.rect.height) * _to_own_units(page)
+            self.document.xref_set_key(number, "A/D", f"[{page.xref} 0 R/XYZ {to.x:g} {to.y:g} null]")
 
     def _write_page(self, page: pymupdf.Page, text: PageText) -> None:
-        if page.xref in self._seen or not (page.rect.width and page.rect.height):
+        if page.xref in self._seen or not _is_as_read(page, text):
             return
         self._seen.add(page.xref)
-        visible, has_hidden = _own_text(page)
-        blocks = [block for block in text.blocks if self.additions.force_text or not _has_own(block, visible)]
-        if not blocks or (has_hidden and not _without_hidden_text(page, is_all=not visible)):
+        lines = [(block.angle, line) for block in text.blocks for line in block.lines]
+        num_ours = sum(len(word.text) for _, line in lines for word in line.words)
+        streams = page.get_contents()
+        theirs = np.empty((0, 3)) if self.additions.force_text else _own_letters(page)
+        is_earlier_ocr = 0 < len(theirs) * _REPLACED <= num_ours and theirs[:, 2].all()
+        if is_earlier_ocr and (content := _without_letters(page)) is not None:
+            streams, theirs = [add_stream(self.document, content)], theirs[:0]
+        there = [_within(line.box, theirs) for _, line in lines]
+        self.num_hidden_lines += sum(len(letters) > 0 and bool(letters[:, 2].all()) for letters in there)
+        lines = [line for line, letters in zip(lines, there, strict=True) if not len(letters)]
+        if not lines:
             return
-        matrix = page.derotation_matrix * ~page.transformation_matrix
         self._font_number = self._font_number or self.document.get_new_xref()
-        parts = [
-            operators
-            for block in blocks
-            for line in block.lines
-            for operators in self._line(line, block.angle, page.rect, matrix)
-        ]
-        self._add_contents(page, "\n".join(["q BT 3 Tr", *parts, "ET Q\n"]).encode())
-        self.num_changed += 1
+        matrix = _to_own_units(page)
+        parts = [operators for angle, line in lines for operators in self._line(line, angle, page.rect, matrix)]
+        ours = "\n".join(["q BT 3 Tr", *parts, "ET Q\n"]).encode()
+        self._show(page, [add_stream(self.document, ours), *streams])
 
     def _line(self, line: PlacedLine, angle: int, page: pymupdf.Rect, matrix: pymupdf.Matrix) -> Iterator[str]:
         """Yield the operators that show each word of a line. matrix: from the page as it is shown to its own units."""
@@ -80,14 +114,10 @@ class TextWriter:
             codes = self._font.encoded(drawn(word.text) + " " * (index < len(words) - 1))
             yield f"/{self._font_name} {size:.2f} Tf {max(1, stretch):.1f} Tz {numbers} Tm<{codes}>Tj"
 
-    def _add_contents(self, page: pymupdf.Page, contents: bytes) -> None:
-        """Put the contents before those of the page, where no state of theirs changes what they mean."""
+    def _show(self, page: pymupdf.Page, streams: Sequence[int]) -> None:
+        """Make these the page's contents; ours is the first, where no state of the others changes what it means."""
         document = self.document
-        stream = document.get_new_xref()
-        document.update_object(stream, "<<>>")
-        document.update_stream(stream, contents, new=True)
-        numbers = [stream, *page.get_contents()]
-        document.xref_set_key(page.xref, "Contents", f"[{' '.join(f'{number} 0 R' for number in numbers)}]")
+        document.xref_set_key(page.xref, "Contents", f"[{' '.join(f'{number} 0 R' for number in streams)}]")
         if value_text(document, page.xref, "Resources") == "null":
             inherited = inherited_text(document, page.xref, "Resources")
             document.xref_set_key(page.xref, "Resources", "<<>>" if inherited == "null" else inherited)
@@ -116,50 +146,64 @@ def _begin(box: tuple[float, float, float, float], angle: int) -> pymupdf.Matrix
     return pymupdf.Matrix(1, 0, 0, -1, x0, y0 + above * (y1 - y0))
 
 
-def _own_text(page: pymupdf.Page) -> tuple[list[tuple[float, float]], bool]:
-    """The middles of the page's visible letters, as shares of it; and whether it has letters that nobody sees: drawn
-    without ink, or with an image over them."""
-    images = [(number, pymupdf.Rect(log[1])) for number, log in enumerate(page.get_bboxlog()) if log[0] == "fill-image"]
-    visible: list[tuple[float, float]] = []
-    has_hidden = False
-    for span in page.get_texttrace():
-        letters = [letter[3] for letter in span["chars"] if not chr(letter[0]).isspace()]
-        is_drawn = span["type"] != _INVISIBLE and span["opacity"] > 0
-        for x0, y0, x1, y1 in letters:
-            middle = pymupdf.Point((x0 + x1) / 2, (y0 + y1) / 2)
-            if is_drawn and not any(number > span["seqno"] and middle in box for number, box in images):
-                shown = middle * page.rotation_matrix
-                visible.append((shown.x / page.rect.width, shown.y / page.rect.height))
-            else:
-                has_hidden = True
-    return visible, has_hidden
+def _is_as_read(page: pymupdf.Page, text: PageText) -> bool:
+    """Whether the page has the shape of the picture that was read, as it has not if its boxes exclude each other."""
+    width, height = page.rect.width, page.rect.height
+    return bool(abs(width * (text.height or 0) - height * (text.width or 0)) <= width + height)
 
 
-def _has_own(block: BlockWords, visible: list[tuple[float, float]]) -> bool:
-    """Whether the page has much of the block's text itself."""
-    x0, y0, x1, y1 = block.box
-    num_letters = sum(len(word.text) for line in block.lines for word in line.words)
-    return sum(x0 <= x <= x1 and y0 <= y <= y1 for x, y in visible) > _HAS_TEXT * num_letters
+def _to_own_units(page: pymupdf.Page) -> pymupdf.Matrix:
+    """From the page as it is shown, in points from its top left, to its own units: the inverse of what MuPDF draws it
+    with. PyMuPDF's matrices are others for a turned page whose box does not begin at 0, 0."""
+    matrix = pymupdf.mupdf.FzMatrix()
+    pymupdf.mupdf.pdf_page_transform(pymupdf.mupdf.pdf_page_from_fz_page(page.this), pymupdf.mupdf.FzRect(), matrix)
+    return ~pymupdf.Matrix(matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f)
 
 
-def _without_hidden_text(page: pymupdf.Page, *, is_all: bool) -> bool:
-    """Remove the text that nobody sees, and return whether the page looks as before and has none left. is_all: whether
-    it has no other."""
-    before = page.get_pixmap(dpi=_COMPARED_DPI).samples
-    page.add_redact_annot(page.rect * page.derotation_matrix)
-    text = pymupdf.PDF_REDACT_TEXT_REMOVE if is_all else pymupdf.PDF_REDACT_TEXT_REMOVE_INVISIBLE
-    page.apply_redactions(pymupdf.PDF_REDACT_IMAGE_NONE, pymupdf.PDF_REDACT_LINE_ART_NONE, text)
-    return bool(before == page.get_pixmap(dpi=_COMPARED_DPI).samples and not _own_text(page)[1])
+def _own_letters(page: pymupdf.Page) -> NDArray[np.float64]:
+    """The letters of a page's content, which annotations and fields are not: [letters, 3]. x and y of the middle, as
+    shares of the page as it is shown, and 1 for those that are invisible."""
+    drawn = page.get_displaylist(annots=False)
+    x0, y0, x1, y1 = drawn.rect
+    letters = [
+        ((left + right) / 2, (top + bottom) / 2, not span["char_flags"] & _PAINTED)
+        for block in pymupdf.TextPage(drawn.get_textpage()).extractRAWDICT()["blocks"]
+        for line in block["lines"]
+        for span in line["spans"]
+        for left, top, right, bottom in (letter["bbox"] for letter in span["chars"] if letter["c"].strip())
+    ]
+    return np.asarray((np.array(letters, float).reshape(-1, 3) - (x0, y0, 0)) / (x1 - x0, y1 - y0, 1))
 
 
-def _outline(entries: Iterable[OutlineEntry], document: pymupdf.Document) -> list[list[object]]:
-    """The entries as MuPDF takes them: the first of level 1, and none more than one deeper than the one before."""
-    made: list[list[object]] = []
-    level = 0
-    for entry in entries:
-        if entry.page_index < document.page_count:
-            level = min(entry.level, level + 1)
-            page = document.load_page(entry.page_index)
-            to = pymupdf.Point(0, (entry.y or 0) * page.rect.height) * page.derotation_matrix
-            made.append([level, entry.title, entry.page_index + 1, {"kind": pymupdf.LINK_GOTO, "to": to}])
-    return made
+def _within(box: Box, letters: NDArray[np.float64]) -> NDArray[np.float64]:
+    x, y, _ = letters.T
+    return np.asarray(letters[(box[0] <= x) & (x <= box[2]) & (box[1] <= y) & (y <= box[3])])
+
+
+def _without_letters(page: pymupdf.Page) -> bytes | None:
+    """The content of a page whose letters are all invisible, without them, and without forms if some are in these; None
+    if it would look different, or have letters left. Tried on a copy without annotations."""
+    forms = {name.encode() for _, name, within, _ in page.get_xobjects() if not within}
+    with pymupdf.open() as copy:
+        number = page.number
+        copy.insert_pdf(page.parent, from_page=number, to_page=number, links=False, annots=False, widgets=False)
+        if any(span["type"] != _INVISIBLE for span in copy[0].get_texttrace()):  # as beside the page, or in a layer
+            return None
+        before, stream = _look_of(copy[0]), copy[0].get_contents()[0]
+        copy.xref_set_key(copy[0].xref, "Contents", f"{stream} 0 R")
+        for removed in (set[bytes](), forms):
+            content = _without_shown(page.read_contents(), removed)
+            copy.update_stream(stream, content)
+            if _look_of(copy[0]) == before and not copy[0].get_texttrace():
+                return content
+    return None
+
+
+def _without_shown(content: bytes, forms: Set[bytes]) -> bytes:
+    """The content without the operators that show text, or one of these forms."""
+    return _SHOWN.sub(lambda found: b" " if found["text"] or found["form"] in forms else found[0], content)
+
+
+def _look_of(page: pymupdf.Page) -> bytes:
+    scale = min(_COMPARED_DPI / 72, MAX_EDGE / max(page.rect.width, page.rect.height))
+    return bytes(page.get_pixmap(matrix=pymupdf.Matrix(scale, scale)).samples)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import re
 import shutil
 import tempfile
@@ -15,14 +17,13 @@ import pymupdf
 
 from batchocr.data import Additions, SearchableMade
 from batchocr.pages.input.pdf import opened_pdf
-from batchocr.pages.input.pdf_objects import value_text
+from batchocr.pages.input.pdf_objects import array_references, inherited_text, value_text
 from batchocr.pages.input.render import RenderableDocument
 from batchocr.pages.searchable.image_pages import add_pages
 from batchocr.pages.searchable.pdf_text import TextWriter
 from batchocr.pages.searchable.placed_text import pages_in
 
-_SIGNED: Final = (1, 3)
-"""The flags of a form with a signature."""
+_NO_ROOM: Final = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 
 _FIRST_ID: Final = re.compile(r"\[\s*(<[^>]*>|\((?:\\.|[^\\()])*\))")
 """What a PDF was named when it was made: the first of the two strings of its ID, which its encryption depends on."""
@@ -37,23 +38,37 @@ def write_searchable(
     A PDF keeps all it has, byte for byte, with what is new behind it; one that has to be repaired is written anew. A
     signed one is copied as it is. Encryption and permissions stay. Raises PageError.
     """
-    if document.format == "PDF":
-        shutil.copyfile(path, to_path)
-        pdf = opened_pdf(to_path, password)
-    else:
-        pdf = pymupdf.open()
-    with pdf:
-        is_signed = pdf.get_sigflags() in _SIGNED or value_text(pdf, pdf.pdf_catalog(), "Perms") != "null"
-        if document.format == "PDF" and is_signed:
-            yield SearchableMade(0, is_signed=True)
-            return
-        if document.format != "PDF":
-            yield from add_pages(pdf, path, document)
-        writer = TextWriter(pdf, additions)
-        yield from writer.write(pages_in(text_path))
-        _identify(pdf, text_path)
-        _save(pdf, to_path, is_new=document.format != "PDF")
-        yield SearchableMade(writer.num_changed)
+    is_new = document.format != "PDF"
+    try:
+        if not is_new:
+            shutil.copyfile(path, to_path)
+        with pymupdf.open() if is_new else opened_pdf(to_path, password) as pdf:
+            if _is_signed(pdf):
+                yield SearchableMade(is_signed=True)
+                return
+            if is_new:
+                yield from add_pages(pdf, path, document)
+            writer = TextWriter(pdf, additions)
+            yield from writer.write(pages_in(text_path))
+            _identify(pdf, text_path)
+            _save(pdf, to_path, is_new=is_new)
+            yield SearchableMade(writer.num_hidden_lines)
+    except (OSError, pymupdf.mupdf.FzErrorSystem) as error:
+        if not any(reason in str(error) for reason in _NO_ROOM):
+            raise
+        yield SearchableMade(lacks_room=True)
+
+
+def _is_signed(pdf: pymupdf.Document) -> bool:
+    """Whether a field of the form is a signature that has a value, or rights depend on the file's bytes."""
+    catalog = pdf.pdf_catalog()
+    is_signed = value_text(pdf, catalog, "Perms") != "null"
+    waiting, seen = set(array_references(pdf, catalog, "AcroForm/Fields") or ()), set[int]()
+    while waiting and not is_signed:
+        seen.add(field := waiting.pop())
+        is_signed = inherited_text(pdf, field, "FT") == "/Sig" and inherited_text(pdf, field, "V") != "null"
+        waiting |= set(array_references(pdf, field, "Kids") or ()) - seen
+    return is_signed
 
 
 def _identify(pdf: pymupdf.Document, text_path: str) -> None:

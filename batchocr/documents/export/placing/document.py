@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import shutil
@@ -25,7 +26,7 @@ if it has none."""
 
 class DocumentText:
     """The words of a document's pages. counts: blocks that are one word as their lines are unclear, documents that are
-    signed."""
+    signed, lines left out where a PDF has invisible letters."""
 
     def __init__(
         self,
@@ -46,14 +47,17 @@ class DocumentText:
         return self._path if isinstance(self._path, Failure) else pages_in(self._path)
 
     def searchable_pdf(self) -> memoryview | Failure:
-        """The document as a PDF that can be searched."""
+        """The document as a PDF that can be searched. Raises OSError if there is no room for temporary files."""
         if isinstance(self._path, Failure):
             return self._path
         with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as copy:
             made = self._write_searchable(self._path, _path_of(written), _headings(self._document))
             if isinstance(made, Failure):
                 return made
+            if made.lacks_room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self.counts["signed"] += made.is_signed
+            self.counts["hidden_lines"] += made.num_hidden_lines
             shutil.copyfileobj(written, copy)  # the worker could still change what it has written
             copy.flush()
             return memoryview(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
