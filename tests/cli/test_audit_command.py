@@ -17,8 +17,9 @@ from batchocr.data import Block, PageResult
 from batchocr.documents.audit.audit import audit_table
 from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, read_pages
 from batchocr.documents.audit.sample import Choice, draw
+from batchocr.errors import OutputError
 from batchocr.tables import parquet
-from batchocr.tables.files import journal_path
+from batchocr.tables.files import journal_path, temporary_path
 from batchocr.tables.opened import open_rows
 from batchocr.tables.schema import RunMetadata, fingerprint_of_settings
 from tests.support.running import children, raising, said_by
@@ -147,6 +148,50 @@ def test_an_audit_of_another_table_or_choice_is_not_taken_for_this_one(
     if is_finished:
         code, shown, log = said_by("view", table, "--audit", out, "--out", f"{out}.html")
         assert (code, "1 page, " in shown, "no more: 1 page of the audit" in log) == (0, True, True)
+
+
+@pytest.mark.parametrize("text", ["my diary, no line end", "my diary\nsecond line\n", '{"batchocr_version":"0.1'])
+def test_a_journal_that_is_not_of_an_audit_is_never_taken_over(text: str, tmp_path: Path) -> None:
+    out = tmp_path / "audit.parquet"
+    journal_path(out).write_text(text)
+    with pytest.raises(OutputError, match=r"audit\.parquet\.journal is not of an audit, or is damaged: it is left as"):
+        AuditJournal(out, {"table": "t"})
+    assert journal_path(out).read_text() == text
+    assert not out.exists()
+
+
+def test_a_journal_that_was_torn_in_its_first_line_is_begun_again(tmp_path: Path) -> None:
+    out, settings = tmp_path / "audit.parquet", {"table": "t"}
+    AuditJournal(out, settings).close()
+    journal_path(out).write_bytes(journal_path(out).read_bytes()[:-5])
+    journal = AuditJournal(out, settings)
+    journal.append(page(1))
+    journal.close()
+    again = AuditJournal(out, settings)
+    assert set(again.pages) == {1}
+    again.close()
+
+
+def test_a_file_that_takes_the_place_of_the_journal_is_not_removed(tmp_path: Path) -> None:
+    out = tmp_path / "audit.parquet"
+    journal = AuditJournal(out, {"table": "t"})
+    journal_path(out).unlink()
+    journal_path(out).write_text("my diary")
+    journal.append(page(1))
+    journal.finish()
+    journal.close()
+    assert list(read_pages(out)) == [page(1)]
+    assert journal_path(out).read_text() == "my diary"
+
+
+def test_what_another_audit_is_writing_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchocr.documents.audit.audit.require_second_reader", lambda: "rapidocr 0")
+    table, out = make_table(tmp_path, []), tmp_path / "audit.parquet"
+    journal, unfinished = AuditJournal(out, {"table": "t"}), temporary_path(out)
+    unfinished.touch()
+    assert said_by("audit", table, "--out", out)[0] == 6
+    assert unfinished.exists()
+    journal.close()
 
 
 def page(position: int) -> AuditedPage:

@@ -131,8 +131,8 @@ def audit_table(
     if out.exists():
         require_same(out, read_settings(out), settings)
     else:
-        remove_leftovers([out])
         with closing(AuditJournal(out, settings)) as journal:
+            remove_leftovers([out])
 
             def keep(page: AuditedPage) -> None:
                 journal.append(page)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
@@ -17,7 +18,7 @@ from batchocr.documents.findings import AuditFinding, LeftOut, PageOutcome
 from batchocr.documents.review.choose import PageKey
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
-from batchocr.tables.atomic import atomic_file, open_locked, reading, writing
+from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, writing
 from batchocr.tables.files import journal_path
 
 _KEY: Final = "batchocr.audit"
@@ -93,7 +94,8 @@ class AuditJournal:
     pages: by their place in the audited table."""
 
     def __init__(self, out: Path, settings: Settings) -> None:
-        """Begin, or continue. Raises OutputError, OutputMismatchError if it is that of another audit."""
+        """Begin, or continue. Raises OutputError if the journal is not of an audit, OutputMismatchError if it is of
+        another one."""
         self.pages: dict[int, AuditedPage] = {}
         self._path = journal_path(out)
         self._out = out
@@ -113,23 +115,28 @@ class AuditJournal:
         self.pages[page.position] = page
 
     def finish(self) -> None:
-        """Make the table of it, and remove it. Raises OutputError."""
+        """Make the table of it, and empty it. Raises OutputError."""
         _write(self._out, [page for _, page in sorted(self.pages.items())], self._settings)
-        self._path.unlink(missing_ok=True)
+        self._file.truncate(0)
 
     def close(self) -> None:
-        self._file.close()
+        """Release the lock, and delete the file if nothing is in it, unless another one has taken its name."""
+        with self._file:
+            if os.fstat(self._file.fileno()).st_size == 0 and lies_at(self._path, self._file):
+                self._path.unlink()
 
     def _load(self) -> None:
         """Take the lines that are sound, and end a torn last one, so that it stays alone."""
         self._file.seek(0)
         header, *lines = self._file.readall().splitlines(keepends=True) or [b""]
-        if not header.endswith(b"\n"):
+        own_header = checked_line(json.dumps(self._settings).encode())
+        if header != own_header and own_header.startswith(header):  # nothing, or torn
             self._file.truncate(0)
-            self._file.write(checked_line(json.dumps(self._settings).encode()))
+            self._file.write(own_header)
             return
         found = json.loads(header) if is_sound(header) else {}
-        require_same(self._path, {name: found[name] for name in found if name != "crc32"}, self._settings)
+        found.pop("crc32", None)
+        require_same(self._path, found if "table" in found else None, self._settings)
         pages = [_PAGE.validate_json(line) for line in lines if is_sound(line)]
         self.pages = {page.position: page for page in pages}
         if lines and not lines[-1].endswith(b"\n"):
@@ -140,7 +147,7 @@ def require_same(path: Path, found: Settings | None, settings: Settings) -> None
     """Refuse to go on with what is at `path`. found: its settings; None if it is no audit. Raises OutputError, and
     OutputMismatchError, naming what differs, if it is another audit."""
     if found is None:
-        raise OutputError(f"{path} is not the table of an audit: it is left as it is, choose another --out")
+        raise OutputError(f"{path} is not of an audit, or is damaged: it is left as it is, choose another --out")
     different = [name for name in {**found, **settings} if found.get(name) != settings.get(name)]
     if different:
         raise OutputMismatchError(
