@@ -61,8 +61,8 @@ def audit(
 ) -> None:
     """Have a second reader of another family, PP-OCR, read pages of a TABLE on the CPU, and list what it does not
     confirm: text omitted, invented, or different. Prints how much of the whole table that is, with 95 % intervals.
-    Needs the extra `audit`. Stopped, it goes on where it was. Exits with 3 if more is omitted or different than
-    allowed, or if pages cannot be drawn again."""
+    Needs the extra `audit`. Stopped, it goes on where it was; pages that could not be drawn again are tried again.
+    Exits with 3 if more is omitted or different than allowed, or if pages cannot be drawn again."""
     configure_logging("json" if as_json else "text", logging.INFO)
     from batchocr.documents.audit.audit import audit_table
     from batchocr.documents.audit.sample import choice_of
@@ -89,7 +89,8 @@ def audit(
         logger.warning("%s", line)
     if report.num_unreadable:
         logger.warning(
-            "%s could not be drawn again: %s says why; --input says where the documents are",
+            "%s could not be drawn again: %s says why; --input says where the documents are; the same command tries "
+            "them again",
             counted(report.num_unreadable, "page"),
             path,
         )

@@ -6,6 +6,8 @@ import hashlib
 import json
 import threading
 import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,11 +15,12 @@ import pymupdf
 import pytest
 
 from batchocr.config import Config
-from batchocr.data import Block, PageResult
+from batchocr.data import Block, Failure, PageResult, Reading
 from batchocr.documents.audit.audit import audit_table
 from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, read_pages
 from batchocr.documents.audit.sample import Choice, draw
 from batchocr.errors import OutputError
+from batchocr.processes.messages import Failed, Finished, ReadPage
 from batchocr.tables import parquet
 from batchocr.tables.files import journal_path, temporary_path
 from batchocr.tables.opened import open_rows
@@ -123,6 +126,7 @@ def test_what_is_no_audit_is_not_replaced(tmp_path: Path, monkeypatch: pytest.Mo
     before = table.read_bytes()
     assert said_by("audit", table, "--out", table)[0] == 6
     assert table.read_bytes() == before
+    assert not journal_path(table).exists()
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
@@ -148,6 +152,67 @@ def test_an_audit_of_another_table_or_choice_is_not_taken_for_this_one(
     if is_finished:
         code, shown, log = said_by("view", table, "--audit", out, "--out", f"{out}.html")
         assert (code, "1 page, " in shown, "no more: 1 page of the audit" in log) == (0, True, True)
+
+
+class LinesPool:
+    """A second reader that finds the same lines on every page, but for those that take too long. asked: which pages."""
+
+    def __init__(self, lines: list[Block]) -> None:
+        self.lines = tuple(lines)
+        self.hanging: set[int] = set()
+        self.asked: list[int] = []
+
+    def __call__(self, *_: object) -> LinesPool:
+        return self
+
+    def __enter__(self) -> LinesPool:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def map(self, tasks: Iterable[ReadPage], _timeout_s: float) -> Iterator[tuple[None, Finished | Failed]]:
+        for task in tasks:
+            self.asked.append(task.page_index)
+            if task.page_index in self.hanging:
+                yield None, Failed(task.task_id, Failure("timeout", "took longer than 600 s"))
+            else:
+                yield None, Finished(task.task_id, 625, 209, DPI, Reading("", self.lines, 0, 0))
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> LinesPool:
+    first, second = (
+        Block("line", (0.06, y, 0.9, y + 0.1), None, text, confidence=1.0) for y, text in ((0.3, FIRST), (0.5, SECOND))
+    )
+    pool = LinesPool([first, second])
+    monkeypatch.setattr("batchocr.documents.audit.audit.require_second_reader", lambda: "rapidocr 0")
+    monkeypatch.setattr("batchocr.documents.audit.audit.WorkerPool", pool)
+    return pool
+
+
+def test_pages_that_were_unreadable_are_tried_again_and_no_others(reader: LinesPool, tmp_path: Path) -> None:
+    table, out = make_table(tmp_path, [f"{FIRST} {SECOND}"] * 2), tmp_path / "audit.parquet"
+    reader.hanging = {1}
+    code, _, log = said_by("audit", table, "--out", out)
+    assert (code, "the same command tries them again" in log) == (3, True)
+    reader.hanging = set()
+    reader.asked.clear()
+    assert said_by("audit", table, "--out", out)[0] == 0
+    assert [page.outcome for page in read_pages(out)] == ["compared"] * 3
+    finished = out.stat()
+    assert said_by("audit", table, "--out", out)[0] == 0
+    assert reader.asked == [1]
+    assert out.stat() == finished, "a finished audit is shown, and not written again"
+    assert not journal_path(out).exists()
+
+
+def test_documents_are_looked_for_again_where_they_are_said_to_be(reader: LinesPool, tmp_path: Path) -> None:
+    table, out, moved = make_table(tmp_path, [FIRST]), tmp_path / "audit.parquet", tmp_path / "moved"
+    moved.mkdir()
+    (tmp_path / "report.pdf").rename(moved / "report.pdf")
+    assert said_by("audit", table, "--out", out)[0] == 3
+    assert said_by("audit", table, "--out", out, "--input", moved)[0] == 0
+    assert [page.outcome for page in read_pages(out)] == ["compared"] * 2
 
 
 @pytest.mark.parametrize("text", ["my diary, no line end", "my diary\nsecond line\n", '{"batchocr_version":"0.1'])
@@ -184,8 +249,7 @@ def test_a_file_that_takes_the_place_of_the_journal_is_not_removed(tmp_path: Pat
     assert journal_path(out).read_text() == "my diary"
 
 
-def test_what_another_audit_is_writing_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchocr.documents.audit.audit.require_second_reader", lambda: "rapidocr 0")
+def test_what_another_audit_is_writing_is_not_removed(reader: LinesPool, tmp_path: Path) -> None:
     table, out = make_table(tmp_path, []), tmp_path / "audit.parquet"
     journal, unfinished = AuditJournal(out, {"table": "t"}), temporary_path(out)
     unfinished.touch()
@@ -196,6 +260,25 @@ def test_what_another_audit_is_writing_is_not_removed(tmp_path: Path, monkeypatc
 
 def page(position: int) -> AuditedPage:
     return AuditedPage(position, "a.pdf", position, "id", "", "compared", characters=100)
+
+
+def test_an_audit_that_is_killed_while_it_tries_pages_again_keeps_what_it_had(tmp_path: Path) -> None:
+    out, settings = tmp_path / "audit.parquet", {"table": "t"}
+    first = AuditJournal(out, settings)
+    unreadable = [replace(page(number), outcome="unreadable") for number in (1, 2)]
+    for each in unreadable:
+        first.append(each)
+    first.finish()
+    first.close()
+    killed = AuditJournal(out, settings)
+    killed.append(page(2))
+    killed.close()
+    assert list(read_pages(out)) == unreadable
+    again = AuditJournal(out, settings)
+    assert again.finish() == [unreadable[0], page(2)]
+    again.close()
+    assert list(read_pages(out)) == [unreadable[0], page(2)]
+    assert not journal_path(out).exists()
 
 
 def test_a_killed_audit_loses_no_finished_page(tmp_path: Path) -> None:

@@ -14,14 +14,7 @@ from typing import Final
 
 from batchocr.config import Config
 from batchocr.data import Failure, PageResult
-from batchocr.documents.audit.audit_table import (
-    AuditedPage,
-    AuditJournal,
-    Settings,
-    read_pages,
-    read_settings,
-    require_same,
-)
+from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, Settings
 from batchocr.documents.audit.compare import compare_page
 from batchocr.documents.audit.interval import Interval, share_interval
 from batchocr.documents.audit.lines import lines_of
@@ -122,26 +115,26 @@ def audit_table(
     config: Config,
     on_page: Callable[[int], object] = lambda total: None,
 ) -> AuditReport:
-    """Audit pages of a table into `out`, or go on with it where it was stopped. config: password, page_timeout,
-    workers. on_page: called with how many pages there are, for each that is done. Raises UsageError, OutputError."""
+    """Audit pages of a table into `out`, or go on with it where it was stopped; pages that were unreadable are tried
+    again. config: password, page_timeout, workers. on_page: called with how many pages there are to do, for each that
+    is done. Raises UsageError, OutputError."""
     reader = require_second_reader()
     require_writable(out)
     drawn = draw(table.rows(), choice)
     settings = _settings(drawn, choice, reader)
-    if out.exists():
-        require_same(out, read_settings(out), settings)
-    else:
-        with closing(AuditJournal(out, settings)) as journal:
-            remove_leftovers([out])
+    with closing(AuditJournal(out, settings)) as journal:
+        remove_leftovers([out])
+        done = {position for position, page in journal.pages.items() if page.outcome != "unreadable"}
+        waiting = set(drawn.positions).difference(done)
 
-            def keep(page: AuditedPage) -> None:
-                journal.append(page)
-                on_page(len(drawn.positions))
+        def keep(page: AuditedPage) -> None:
+            journal.append(page)
+            on_page(len(waiting))
 
-            if waiting := set(drawn.positions).difference(journal.pages):
-                _audit(table, waiting, keep, roots, config)
-            journal.finish()
-    return AuditReport.of(list(read_pages(out)), drawn.num_readable, is_sample=choice.how != "worst")
+        if waiting:
+            _audit(table, waiting, keep, roots, config)
+        pages = journal.finish()
+    return AuditReport.of(pages, drawn.num_readable, is_sample=choice.how != "worst")
 
 
 def _settings(drawn: Drawn, choice: Choice, reader: str) -> Settings:

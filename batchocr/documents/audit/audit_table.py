@@ -90,13 +90,14 @@ Settings = Mapping[str, str]
 
 
 class AuditJournal:
-    """The pages that are done, a line each, beside the table that becomes of them; locked against a second audit.
-    pages: by their place in the audited table."""
+    """What an audit has found so far, a line for each page, beside the table that becomes of it; locked against a
+    second audit. pages: by their place in the audited table, with those of a table that is finished."""
 
     def __init__(self, out: Path, settings: Settings) -> None:
-        """Begin, or continue. Raises OutputError if the journal is not of an audit, OutputMismatchError if it is of
-        another one."""
+        """Begin, or continue. Raises OutputError if the table or the journal is not of an audit, OutputMismatchError if
+        it is of another one."""
         self.pages: dict[int, AuditedPage] = {}
+        self._in_table: dict[int, AuditedPage] | None = None
         self._path = journal_path(out)
         self._out = out
         self._settings = dict(settings)
@@ -105,7 +106,7 @@ class AuditJournal:
             try:
                 self._load()
             except BaseException:
-                self._file.close()
+                self.close()
                 raise
 
     def append(self, page: AuditedPage) -> None:
@@ -114,10 +115,14 @@ class AuditJournal:
             self._file.write(checked_line(_PAGE.dump_json(page)))
         self.pages[page.position] = page
 
-    def finish(self) -> None:
-        """Make the table of it, and empty it. Raises OutputError."""
-        _write(self._out, [page for _, page in sorted(self.pages.items())], self._settings)
+    def finish(self) -> list[AuditedPage]:
+        """Make the table of it, unless that says the same already, and empty it. Returns the rows of the table. Raises
+        OutputError."""
+        pages = [page for _, page in sorted(self.pages.items())]
+        if self.pages != self._in_table:
+            _write(self._out, pages, self._settings)
         self._file.truncate(0)
+        return pages
 
     def close(self) -> None:
         """Release the lock, and delete the file if nothing is in it, unless another one has taken its name."""
@@ -126,7 +131,12 @@ class AuditJournal:
                 self._path.unlink()
 
     def _load(self) -> None:
-        """Take the lines that are sound, and end a torn last one, so that it stays alone."""
+        """Take the rows of the table, then the lines that are sound, and end a torn last one, so that it stays
+        alone."""
+        if self._out.exists():
+            require_same(self._out, read_settings(self._out), self._settings)
+            self._in_table = {page.position: page for page in read_pages(self._out)}
+            self.pages |= self._in_table
         self._file.seek(0)
         header, *lines = self._file.readall().splitlines(keepends=True) or [b""]
         own_header = checked_line(json.dumps(self._settings).encode())
@@ -137,8 +147,7 @@ class AuditJournal:
         found = json.loads(header) if is_sound(header) else {}
         found.pop("crc32", None)
         require_same(self._path, found if "table" in found else None, self._settings)
-        pages = [_PAGE.validate_json(line) for line in lines if is_sound(line)]
-        self.pages = {page.position: page for page in pages}
+        self.pages |= {page.position: page for page in map(_PAGE.validate_json, filter(is_sound, lines))}
         if lines and not lines[-1].endswith(b"\n"):
             self._file.write(b"\n")
 
@@ -181,4 +190,4 @@ def read_pages(path: Path) -> Iterator[AuditedPage]:
             try:
                 yield from map(_PAGE.validate_python, file.read_row_group(group).to_pylist())
             except (ValidationError, pa.ArrowException) as error:
-                raise OutputError(f"cannot read {path}: it is damaged; audit again") from error
+                raise OutputError(f"cannot read {path}: it is damaged; remove it, and audit again") from error
