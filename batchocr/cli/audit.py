@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 _LEFT_OUT = {
     "formula": "formulas",
     "figure": "figures",
+    "figure_line": "lines in figures",
     "script": "blocks in a script that the second reader does not know",
     "unread": "lines that it could not read",
     "long": "blocks that are too long",
@@ -103,6 +104,9 @@ def _exceeded(report: AuditReport, max_omitted: float | None, max_different: flo
         "--max-omitted": (max_omitted, report.omitted.estimate, "omitted"),
         "--max-different": (max_different, different, "invented or different"),
     }
+    given = [flag for flag, (limit, _, _) in shares.items() if limit is not None]
+    if given and not report.characters:
+        return [f"nothing was compared, which proves nothing: {' and '.join(given)} cannot be met"]
     return [
         f"{share:.2%} of the characters are {what}, more than {flag} {limit:g} allows"
         for flag, (limit, share, what) in shares.items()
@@ -117,6 +121,8 @@ def _as_text(report: AuditReport) -> Iterator[str]:
     )
     if report.num_empty:
         yield f"empty      {counted(report.num_empty, 'page')} without text for either reader: they do not count"
+    if report.num_uncompared:
+        yield f"uncompared {counted(report.num_uncompared, 'page')} with text, none of which could be compared"
     if report.num_compared:
         for name, interval in (
             ("omitted", report.omitted),
@@ -140,12 +146,13 @@ def _percent(interval: Interval, report: AuditReport) -> str:
 def _as_json(report: AuditReport, exit_code: ExitCode) -> dict[str, object]:
     def ends(interval: Interval) -> dict[str, float | None]:
         low, high = (interval.low, interval.high) if report.is_sample else (None, None)
-        return {"estimate": interval.estimate, "low": low, "high": high}
+        return {"estimate": interval.estimate if report.characters else None, "low": low, "high": high}
 
     return {
         "pages_read": report.num_readable,
         "pages_compared": report.num_compared,
         "pages_empty": report.num_empty,
+        "pages_uncompared": report.num_uncompared,
         "pages_unreadable": report.num_unreadable,
         "pages_with_findings": report.flagged,
         "characters": report.characters,

@@ -215,6 +215,55 @@ def test_documents_are_looked_for_again_where_they_are_said_to_be(reader: LinesP
     assert [page.outcome for page in read_pages(out)] == ["compared"] * 2
 
 
+def swallow(table: Path) -> None:
+    """Have every page of the table say that it shows a picture and nothing else."""
+    stored = open_rows(table)
+    block = Block("image", (0.0, 0.0, 1.0, 1.0), 0, None)
+    rows = [replace(row, blocks=(block,), markdown="![image](#block-0)") for row in stored.rows()]
+    parquet.write(table, rows, stored.metadata)
+
+
+def test_text_within_figures_is_counted_and_is_no_empty_page(reader: LinesPool, tmp_path: Path) -> None:
+    table, out = make_table(tmp_path, [FIRST]), tmp_path / "audit.parquet"
+    swallow(table)
+    code, shown, _ = said_by("audit", table, "--out", out, "--json")
+    report = json.loads(shown)
+    assert (code, report["pages_empty"], report["pages_uncompared"]) == (0, 0, 2)
+    assert report["left_out"] == {"figure": 2, "figure_line": 4}
+    assert report["omitted"]["estimate"] is None
+    [first, _] = read_pages(out)
+    assert (first.outcome, first.left_out) == ("uncompared", ("figure", "figure_line", "figure_line"))
+    shown = said_by("audit", table, "--out", out)[1]
+    assert "uncompared 2 pages with text, none of which could be compared\n" in shown
+    assert "left out   4 lines in figures, 2 figures\n" in shown
+
+
+@pytest.mark.parametrize("limit", ["--max-omitted", "--max-different"])
+def test_a_limit_is_not_met_where_nothing_was_compared(limit: str, reader: LinesPool, tmp_path: Path) -> None:
+    table = make_table(tmp_path, [])
+    reader.lines = ()
+    code, shown, log = said_by("audit", table, "--out", tmp_path / "audit.parquet", limit, "1")
+    assert (code, "empty      1 page " in shown) == (3, True)
+    assert log == f"batchocr: warning: nothing was compared, which proves nothing: {limit} cannot be met\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        (Block("line", (0.1, 0.1, 0.9, 0.2), None, "7", confidence=0.99), "uncompared"),
+        (Block("line", (0.1, 0.1, 0.9, 0.2), None, FIRST, confidence=0.6), "uncompared"),
+        (Block("ink", (0.1, 0.1, 0.9, 0.2), None, ""), "empty"),
+    ],
+)
+def test_only_a_page_on_which_no_line_was_found_is_empty(
+    line: Block, outcome: str, reader: LinesPool, tmp_path: Path
+) -> None:
+    reader.lines = (line,)
+    out = tmp_path / "audit.parquet"
+    said_by("audit", make_table(tmp_path, []), "--out", out)
+    assert [page.outcome for page in read_pages(out)] == [outcome]
+
+
 @pytest.mark.parametrize("text", ["my diary, no line end", "my diary\nsecond line\n", '{"batchocr_version":"0.1'])
 def test_a_journal_that_is_not_of_an_audit_is_never_taken_over(text: str, tmp_path: Path) -> None:
     out = tmp_path / "audit.parquet"

@@ -28,9 +28,10 @@ _ROW_GROUP: Final = 256
 @dataclass(frozen=True, slots=True)
 class AuditedPage:
     """What an audit says of a page. position: of its row in the table that was audited. outcome: `compared`; `empty`,
-    if neither reader found text; `unreadable`, and `message` says why. text_hash: of what the row says. characters,
-    left_out, findings: as in PageComparison. omitted, invented, different: how many characters the findings concern;
-    `different` with those of numbers. weight: of all its findings."""
+    if neither reader found text; `uncompared`, if there is text and none of it could be compared; `unreadable`, and
+    `message` says why. text_hash: of what the row says. characters, left_out, findings: as in PageComparison. omitted,
+    invented, different: how many characters the findings concern; `different` with those of numbers. weight: of all its
+    findings."""
 
     position: int
     source: str
