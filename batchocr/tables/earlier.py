@@ -12,7 +12,7 @@ from batchocr.config import DType
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import is_sound
 from batchocr.tables.atomic import reading
-from batchocr.tables.files import journal_path
+from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
     RunMetadata,
@@ -58,18 +58,23 @@ def metadata_of_journal(out: Path) -> RunMetadata | None:
 
 
 def require_ours(out: Path) -> None:
-    """Raise OutputMismatchError if there is a file at `out` that no version of batchocr wrote, unless it is empty."""
-    if out.is_file() and out.stat().st_size and not _looks_like_ours(out):
-        raise OutputMismatchError(
-            f"{out} was not written by batchocr: it is left as it is; choose another --out, or delete it"
-        )
+    """Raise OutputMismatchError if there is a file at `out`, or where its metadata go, that no version of batchocr
+    wrote, unless it is empty."""
+    for path in [metadata_path(out), out] if out.suffix.lower() == ".jsonl" else [out]:
+        if path.is_file() and path.stat().st_size and not _looks_like_ours(path):
+            raise OutputMismatchError(
+                f"{path} was not written by batchocr: it is left as it is; choose another --out, or delete it"
+            )
 
 
 def _looks_like_ours(out: Path) -> bool:
-    """Whether a file is a table of any version of batchocr, even if it is damaged, or has lost the file of metadata."""
+    """Whether a file is a table of any version of batchocr, even if it is damaged, or has lost the file of metadata; or
+    that file."""
     if out.suffix.lower() == ".jsonl":
         return could_be_table(out)
     with out.open("rb") as file:
+        if out.suffix == ".json":
+            return file.read(len(_HEADER_START)) == _HEADER_START
         file.seek(-min(_TAIL_BYTES, out.stat().st_size), os.SEEK_END)
         return b"batchocr.settings" in file.read()
 
@@ -81,6 +86,7 @@ def metadata_of_table(out: Path, metadata: RunMetadata) -> RunMetadata | None:
     damaged.
     """
     if not out.exists():
+        require_ours(out)
         return None
     found = table_for(out).read_metadata(out)
     if found is None:
