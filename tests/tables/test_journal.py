@@ -232,6 +232,8 @@ def test_a_journal_of_someone_else_is_never_taken_over(out: Path, text: str) -> 
     journal_path(out).write_text(text)
     with pytest.raises(OutputMismatchError, match="not a journal of batchocr"):
         open_journal(out)
+    with pytest.raises(OutputMismatchError, match=r"results\.parquet\.journal was not written by batchocr"):
+        open_journal(out, overwrite=True)
     assert journal_path(out).read_text() == text
 
 
