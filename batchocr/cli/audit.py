@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 _LEFT_OUT = {
     "formula": "formulas",
     "figure": "figures",
+    "figure_line": "lines in figures",
     "script": "blocks in a script that the second reader does not know",
     "unread": "lines that it could not read",
     "long": "blocks that are too long",
@@ -61,8 +62,8 @@ def audit(
 ) -> None:
     """Have a second reader of another family, PP-OCR, read pages of a TABLE on the CPU, and list what it does not
     confirm: text omitted, invented, or different. Prints how much of the whole table that is, with 95 % intervals.
-    Needs the extra `audit`. Stopped, it goes on where it was. Exits with 3 if more is omitted or different than
-    allowed, or if pages cannot be drawn again."""
+    Needs the extra `audit`. Stopped, it goes on where it was; pages that could not be drawn again are tried again.
+    Exits with 3 if more is omitted or different than allowed, or if pages cannot be drawn again."""
     configure_logging("json" if as_json else "text", logging.INFO)
     from batchocr.documents.audit.audit import audit_table
     from batchocr.documents.audit.sample import choice_of
@@ -89,7 +90,8 @@ def audit(
         logger.warning("%s", line)
     if report.num_unreadable:
         logger.warning(
-            "%s could not be drawn again: %s says why; --input says where the documents are",
+            "%s could not be drawn again: %s says why; --input says where the documents are; the same command tries "
+            "them again",
             counted(report.num_unreadable, "page"),
             path,
         )
@@ -102,6 +104,9 @@ def _exceeded(report: AuditReport, max_omitted: float | None, max_different: flo
         "--max-omitted": (max_omitted, report.omitted.estimate, "omitted"),
         "--max-different": (max_different, different, "invented or different"),
     }
+    given = [flag for flag, (limit, _, _) in shares.items() if limit is not None]
+    if given and not report.characters:
+        return [f"nothing was compared, which proves nothing: {' and '.join(given)} cannot be met"]
     return [
         f"{share:.2%} of the characters are {what}, more than {flag} {limit:g} allows"
         for flag, (limit, share, what) in shares.items()
@@ -116,6 +121,8 @@ def _as_text(report: AuditReport) -> Iterator[str]:
     )
     if report.num_empty:
         yield f"empty      {counted(report.num_empty, 'page')} without text for either reader: they do not count"
+    if report.num_uncompared:
+        yield f"uncompared {counted(report.num_uncompared, 'page')} with text, none of which could be compared"
     if report.num_compared:
         for name, interval in (
             ("omitted", report.omitted),
@@ -139,12 +146,13 @@ def _percent(interval: Interval, report: AuditReport) -> str:
 def _as_json(report: AuditReport, exit_code: ExitCode) -> dict[str, object]:
     def ends(interval: Interval) -> dict[str, float | None]:
         low, high = (interval.low, interval.high) if report.is_sample else (None, None)
-        return {"estimate": interval.estimate, "low": low, "high": high}
+        return {"estimate": interval.estimate if report.characters else None, "low": low, "high": high}
 
     return {
         "pages_read": report.num_readable,
         "pages_compared": report.num_compared,
         "pages_empty": report.num_empty,
+        "pages_uncompared": report.num_uncompared,
         "pages_unreadable": report.num_unreadable,
         "pages_with_findings": report.flagged,
         "characters": report.characters,

@@ -54,12 +54,15 @@ def compare(
     rows = comparison.matched(one.rows(), other.rows())
     pairs = tqdm(rows, desc="comparing", unit=" rows", disable=None, leave=False)
     found = comparison.compare(pairs, num_top=num_top, common=common)
-    too_much = max_change is not None and not found.change <= max_change  # nan allows nothing
+    unmatched = common and not found.rows and found.only_first + found.only_second > 0
+    too_much = max_change is not None and (unmatched or not found.change <= max_change)  # nan allows nothing
     exit_code = ExitCode.TOO_MANY_FAILURES if too_much else ExitCode.DONE
     print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
     if not found.rows + found.only_first + found.only_second:
         logger.warning("neither table has a row: there was nothing to compare")
-    if too_much:
+    if unmatched:
+        logger.warning("no row is in both tables, by its source and page_index: nothing was compared")
+    elif too_much:
         changed = f"{found.change:.2%}"
         logger.warning("%s of the characters changed, more than --max-change %g allows", changed, max_change)
     raise typer.Exit(exit_code)

@@ -53,6 +53,7 @@ def merge(
     """Make one table of the tables of several shards, row for row what a single run would have written; a run into it
     continues it. Refuses parts that were made with other settings, or that have the same page twice."""
     configure_logging("text", logging.INFO)
+    from batchocr.job.stats.report import require_place
     from batchocr.pages.input.sources import find_documents
     from batchocr.tables import merge as merging
     from batchocr.tables.opened import open_rows
@@ -68,6 +69,8 @@ def merge(
     preferred = open_rows(prefer, ours=True).parts if prefer else ()
     merging.require_free(path, [*of_parts, *preferred], overwrite=config.overwrite)
     require_writable(path)
+    if config.overwrite:
+        require_place(report_path(path))
     remove_leftovers(files_of(path, report_path(path)))
     places = None
     if inputs:

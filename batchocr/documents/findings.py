@@ -13,12 +13,13 @@ FindingKind = Literal[
 ]
 LeftOut = Literal[
     "formula",  # a formula, alone or within text
-    "figure",  # a picture or a chart, with what is written in it
+    "figure",  # a picture or a chart
+    "figure_line",  # a line that the second reader found in a figure
     "script",  # a block in letters that the second reader does not know
     "unread",  # a line that the second reader found and could not read
     "long",  # a block too long to be compared
 ]
-PageOutcome = Literal["compared", "empty", "unreadable"]
+PageOutcome = Literal["compared", "empty", "uncompared", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)

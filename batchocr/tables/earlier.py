@@ -12,7 +12,7 @@ from batchocr.config import DType
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import is_sound
 from batchocr.tables.atomic import reading
-from batchocr.tables.files import journal_path
+from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
     RunMetadata,
@@ -58,19 +58,27 @@ def metadata_of_journal(out: Path) -> RunMetadata | None:
 
 
 def require_ours(out: Path) -> None:
-    """Raise OutputMismatchError if there is a file at `out` that no version of batchocr wrote, unless it is empty."""
-    if out.is_file() and out.stat().st_size and not _looks_like_ours(out):
-        raise OutputMismatchError(
-            f"{out} was not written by batchocr: it is left as it is; choose another --out, or delete it"
-        )
-
-
-def _looks_like_ours(out: Path) -> bool:
-    """Whether a file is a table of any version of batchocr, even if it is damaged, or has lost the file of metadata."""
+    """Raise OutputMismatchError if there is a file at `out`, or in the place of its journal or metadata, that no
+    version of batchocr wrote, unless it is empty."""
+    paths = [out, journal_path(out)]
     if out.suffix.lower() == ".jsonl":
-        return could_be_table(out)
-    with out.open("rb") as file:
-        file.seek(-min(_TAIL_BYTES, out.stat().st_size), os.SEEK_END)
+        paths.append(metadata_path(out))
+    for path in paths:
+        if path.is_file() and path.stat().st_size and not _looks_like_ours(path):
+            raise OutputMismatchError(
+                f"{path} was not written by batchocr: it is left as it is; choose another --out, or delete it"
+            )
+
+
+def _looks_like_ours(path: Path) -> bool:
+    """Whether a file is a table, journal or file of metadata of any version of batchocr, even if it is damaged, or a
+    table that has lost its metadata."""
+    if path.suffix.lower() == ".jsonl":
+        return could_be_table(path)
+    with path.open("rb") as file:
+        if path.suffix in (".journal", ".json"):
+            return _HEADER_START.startswith(file.read(len(_HEADER_START)))
+        file.seek(-min(_TAIL_BYTES, path.stat().st_size), os.SEEK_END)
         return b"batchocr.settings" in file.read()
 
 
@@ -81,6 +89,7 @@ def metadata_of_table(out: Path, metadata: RunMetadata) -> RunMetadata | None:
     damaged.
     """
     if not out.exists():
+        require_ours(out)
         return None
     found = table_for(out).read_metadata(out)
     if found is None:

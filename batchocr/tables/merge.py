@@ -17,6 +17,7 @@ from batchocr.machine import allow_open_files
 from batchocr.pages.input.globs import PathKey, path_key
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import reading
+from batchocr.tables.earlier import require_ours
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import page_rank
 from batchocr.tables.opened import TablePart, find_tables
@@ -48,7 +49,8 @@ class _Placed:
 
 
 def require_free(out: Path, parts: Sequence[TablePart], *, overwrite: bool) -> None:
-    """Raise OutputError if a merged table may not take this place, UsageError if no table can have this name."""
+    """Raise OutputError if a merged table may not take this place, UsageError if no table can have this name.
+    overwrite: it may take that of a table, but of no other file."""
     table_for(out)
     if any(os.path.realpath(out) == os.path.realpath(part.path) for part in parts):
         raise OutputError(f"{out} is one of the parts: choose another --out")
@@ -56,6 +58,7 @@ def require_free(out: Path, parts: Sequence[TablePart], *, overwrite: bool) -> N
         raise OutputError(f"{journal_path(out)} is of a run that is unfinished: finish it, or choose another --out")
     if out.exists() and not overwrite:
         raise OutputError(f"{out} exists already: choose another --out, or replace it with --overwrite")
+    require_ours(out)
 
 
 def require_finished(tables: Sequence[str]) -> None:

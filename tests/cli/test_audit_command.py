@@ -6,6 +6,8 @@ import hashlib
 import json
 import threading
 import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,12 +15,14 @@ import pymupdf
 import pytest
 
 from batchocr.config import Config
-from batchocr.data import Block, PageResult
+from batchocr.data import Block, Failure, PageResult, Reading
 from batchocr.documents.audit.audit import audit_table
 from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, read_pages
 from batchocr.documents.audit.sample import Choice, draw
+from batchocr.errors import OutputError
+from batchocr.processes.messages import Failed, Finished, ReadPage
 from batchocr.tables import parquet
-from batchocr.tables.files import journal_path
+from batchocr.tables.files import journal_path, temporary_path
 from batchocr.tables.opened import open_rows
 from batchocr.tables.schema import RunMetadata, fingerprint_of_settings
 from tests.support.running import children, raising, said_by
@@ -122,6 +126,7 @@ def test_what_is_no_audit_is_not_replaced(tmp_path: Path, monkeypatch: pytest.Mo
     before = table.read_bytes()
     assert said_by("audit", table, "--out", table)[0] == 6
     assert table.read_bytes() == before
+    assert not journal_path(table).exists()
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
@@ -149,8 +154,180 @@ def test_an_audit_of_another_table_or_choice_is_not_taken_for_this_one(
         assert (code, "1 page, " in shown, "no more: 1 page of the audit" in log) == (0, True, True)
 
 
+class LinesPool:
+    """A second reader that finds the same lines on every page, but for those that take too long. asked: which pages."""
+
+    def __init__(self, lines: list[Block]) -> None:
+        self.lines = tuple(lines)
+        self.hanging: set[int] = set()
+        self.asked: list[int] = []
+
+    def __call__(self, *_: object) -> LinesPool:
+        return self
+
+    def __enter__(self) -> LinesPool:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def map(self, tasks: Iterable[ReadPage], _timeout_s: float) -> Iterator[tuple[None, Finished | Failed]]:
+        for task in tasks:
+            self.asked.append(task.page_index)
+            if task.page_index in self.hanging:
+                yield None, Failed(task.task_id, Failure("timeout", "took longer than 600 s"))
+            else:
+                yield None, Finished(task.task_id, 625, 209, DPI, Reading("", self.lines, 0, 0))
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> LinesPool:
+    first, second = (
+        Block("line", (0.06, y, 0.9, y + 0.1), None, text, confidence=1.0) for y, text in ((0.3, FIRST), (0.5, SECOND))
+    )
+    pool = LinesPool([first, second])
+    monkeypatch.setattr("batchocr.documents.audit.audit.require_second_reader", lambda: "rapidocr 0")
+    monkeypatch.setattr("batchocr.documents.audit.audit.WorkerPool", pool)
+    return pool
+
+
+def test_pages_that_were_unreadable_are_tried_again_and_no_others(reader: LinesPool, tmp_path: Path) -> None:
+    table, out = make_table(tmp_path, [f"{FIRST} {SECOND}"] * 2), tmp_path / "audit.parquet"
+    reader.hanging = {1}
+    code, _, log = said_by("audit", table, "--out", out)
+    assert (code, "the same command tries them again" in log) == (3, True)
+    reader.hanging = set()
+    reader.asked.clear()
+    assert said_by("audit", table, "--out", out)[0] == 0
+    assert [page.outcome for page in read_pages(out)] == ["compared"] * 3
+    finished = out.stat()
+    assert said_by("audit", table, "--out", out)[0] == 0
+    assert reader.asked == [1]
+    assert out.stat() == finished, "a finished audit is shown, and not written again"
+    assert not journal_path(out).exists()
+
+
+def test_documents_are_looked_for_again_where_they_are_said_to_be(reader: LinesPool, tmp_path: Path) -> None:
+    table, out, moved = make_table(tmp_path, [FIRST]), tmp_path / "audit.parquet", tmp_path / "moved"
+    moved.mkdir()
+    (tmp_path / "report.pdf").rename(moved / "report.pdf")
+    assert said_by("audit", table, "--out", out)[0] == 3
+    assert said_by("audit", table, "--out", out, "--input", moved)[0] == 0
+    assert [page.outcome for page in read_pages(out)] == ["compared"] * 2
+
+
+def swallow(table: Path) -> None:
+    """Have every page of the table say that it shows a picture and nothing else."""
+    stored = open_rows(table)
+    block = Block("image", (0.0, 0.0, 1.0, 1.0), 0, None)
+    rows = [replace(row, blocks=(block,), markdown="![image](#block-0)") for row in stored.rows()]
+    parquet.write(table, rows, stored.metadata)
+
+
+def test_text_within_figures_is_counted_and_is_no_empty_page(reader: LinesPool, tmp_path: Path) -> None:
+    table, out = make_table(tmp_path, [FIRST]), tmp_path / "audit.parquet"
+    swallow(table)
+    code, shown, _ = said_by("audit", table, "--out", out, "--json")
+    report = json.loads(shown)
+    assert (code, report["pages_empty"], report["pages_uncompared"]) == (0, 0, 2)
+    assert report["left_out"] == {"figure": 2, "figure_line": 4}
+    assert report["omitted"]["estimate"] is None
+    [first, _] = read_pages(out)
+    assert (first.outcome, first.left_out) == ("uncompared", ("figure", "figure_line", "figure_line"))
+    shown = said_by("audit", table, "--out", out)[1]
+    assert "uncompared 2 pages with text, none of which could be compared\n" in shown
+    assert "left out   4 lines in figures, 2 figures\n" in shown
+
+
+@pytest.mark.parametrize("limit", ["--max-omitted", "--max-different"])
+def test_a_limit_is_not_met_where_nothing_was_compared(limit: str, reader: LinesPool, tmp_path: Path) -> None:
+    table = make_table(tmp_path, [])
+    reader.lines = ()
+    code, shown, log = said_by("audit", table, "--out", tmp_path / "audit.parquet", limit, "1")
+    assert (code, "empty      1 page " in shown) == (3, True)
+    assert log == f"batchocr: warning: nothing was compared, which proves nothing: {limit} cannot be met\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        (Block("line", (0.1, 0.1, 0.9, 0.2), None, "7", confidence=0.99), "uncompared"),
+        (Block("line", (0.1, 0.1, 0.9, 0.2), None, FIRST, confidence=0.6), "uncompared"),
+        (Block("ink", (0.1, 0.1, 0.9, 0.2), None, ""), "empty"),
+    ],
+)
+def test_only_a_page_on_which_no_line_was_found_is_empty(
+    line: Block, outcome: str, reader: LinesPool, tmp_path: Path
+) -> None:
+    reader.lines = (line,)
+    out = tmp_path / "audit.parquet"
+    said_by("audit", make_table(tmp_path, []), "--out", out)
+    assert [page.outcome for page in read_pages(out)] == [outcome]
+
+
+@pytest.mark.parametrize("text", ["my diary, no line end", "my diary\nsecond line\n", '{"batchocr_version":"0.1'])
+def test_a_journal_that_is_not_of_an_audit_is_never_taken_over(text: str, tmp_path: Path) -> None:
+    out = tmp_path / "audit.parquet"
+    journal_path(out).write_text(text)
+    with pytest.raises(OutputError, match=r"audit\.parquet\.journal is not of an audit, or is damaged: it is left as"):
+        AuditJournal(out, {"table": "t"})
+    assert journal_path(out).read_text() == text
+    assert not out.exists()
+
+
+def test_a_journal_that_was_torn_in_its_first_line_is_begun_again(tmp_path: Path) -> None:
+    out, settings = tmp_path / "audit.parquet", {"table": "t"}
+    AuditJournal(out, settings).close()
+    journal_path(out).write_bytes(journal_path(out).read_bytes()[:-5])
+    journal = AuditJournal(out, settings)
+    journal.append(page(1))
+    journal.close()
+    again = AuditJournal(out, settings)
+    assert set(again.pages) == {1}
+    again.close()
+
+
+def test_a_file_that_takes_the_place_of_the_journal_is_not_removed(tmp_path: Path) -> None:
+    out = tmp_path / "audit.parquet"
+    journal = AuditJournal(out, {"table": "t"})
+    journal_path(out).unlink()
+    journal_path(out).write_text("my diary")
+    journal.append(page(1))
+    journal.finish()
+    journal.close()
+    assert list(read_pages(out)) == [page(1)]
+    assert journal_path(out).read_text() == "my diary"
+
+
+def test_what_another_audit_is_writing_is_not_removed(reader: LinesPool, tmp_path: Path) -> None:
+    table, out = make_table(tmp_path, []), tmp_path / "audit.parquet"
+    journal, unfinished = AuditJournal(out, {"table": "t"}), temporary_path(out)
+    unfinished.touch()
+    assert said_by("audit", table, "--out", out)[0] == 6
+    assert unfinished.exists()
+    journal.close()
+
+
 def page(position: int) -> AuditedPage:
     return AuditedPage(position, "a.pdf", position, "id", "", "compared", characters=100)
+
+
+def test_an_audit_that_is_killed_while_it_tries_pages_again_keeps_what_it_had(tmp_path: Path) -> None:
+    out, settings = tmp_path / "audit.parquet", {"table": "t"}
+    first = AuditJournal(out, settings)
+    unreadable = [replace(page(number), outcome="unreadable") for number in (1, 2)]
+    for each in unreadable:
+        first.append(each)
+    first.finish()
+    first.close()
+    killed = AuditJournal(out, settings)
+    killed.append(page(2))
+    killed.close()
+    assert list(read_pages(out)) == unreadable
+    again = AuditJournal(out, settings)
+    assert again.finish() == [unreadable[0], page(2)]
+    again.close()
+    assert list(read_pages(out)) == [unreadable[0], page(2)]
+    assert not journal_path(out).exists()
 
 
 def test_a_killed_audit_loses_no_finished_page(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
@@ -63,3 +64,9 @@ def test_the_share_of_pages_is_hardly_wider_than_that_of_clopper_and_pearson() -
     interval = share_interval([(1, 1)] * 2 + [(0, 1)] * 98, 10**9)
     assert 0.0022 < interval.low <= 0.0024
     assert 0.0704 <= interval.high < 0.0725
+
+
+def test_of_pages_that_were_not_looked_at_nothing_is_known() -> None:
+    interval = share_interval([], 10)
+    assert math.isnan(interval.estimate)
+    assert (interval.low, interval.high) == (0.0, 1.0)

@@ -166,3 +166,11 @@ def test_two_tables_without_a_row_are_alike_and_said_to_be_empty(tmp_path: Path)
     assert code == 0
     assert out.startswith("rows      0 in both, 0 differ\n")
     assert "neither table has a row" in log
+
+
+def test_tables_without_a_common_row_meet_no_limit(tmp_path: Path) -> None:
+    others = [write(tmp_path / f"{name}.parquet", [page(f"{name}.pdf", markdown="text")]) for name in "ab"]
+    code, _, log = said_by("compare", *others, "--common", "--max-change", "1")
+    assert code == 3
+    assert log == "batchocr: warning: no row is in both tables, by its source and page_index: nothing was compared\n"
+    assert said_by("compare", *others, "--common")[0] == 0

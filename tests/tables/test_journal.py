@@ -11,7 +11,7 @@ import pytest
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet
-from batchocr.tables.files import journal_path
+from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
 from tests.support.documents import METADATA
@@ -215,11 +215,25 @@ def test_a_file_of_someone_else_is_never_taken_over(out: Path) -> None:
     assert not journal_path(out).exists()
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_metadata_of_someone_else_are_never_taken_over(tmp_path: Path, overwrite: bool) -> None:
+    out = tmp_path / "results.jsonl"
+    metadata_path(out).write_text("my thesis")
+    with pytest.raises(OutputMismatchError, match=r"results\.jsonl\.meta\.json was not written by batchocr"):
+        open_journal(out, overwrite=overwrite)
+    assert list(tmp_path.iterdir()) == [metadata_path(out)]
+    jsonl.write(out, [FIRST], METADATA)
+    out.unlink()
+    open_journal(out, overwrite=overwrite).close()  # those of a table that is gone
+
+
 @pytest.mark.parametrize("text", ["my diary, no line end", "my diary\nsecond line\n"])
 def test_a_journal_of_someone_else_is_never_taken_over(out: Path, text: str) -> None:
     journal_path(out).write_text(text)
     with pytest.raises(OutputMismatchError, match="not a journal of batchocr"):
         open_journal(out)
+    with pytest.raises(OutputMismatchError, match=r"results\.parquet\.journal was not written by batchocr"):
+        open_journal(out, overwrite=True)
     assert journal_path(out).read_text() == text
 
 

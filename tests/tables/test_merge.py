@@ -16,7 +16,7 @@ import batchocr
 from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.pages.input.sources import find_documents, in_shard
-from batchocr.tables.files import journal_path, metadata_path, report_path
+from batchocr.tables.files import UNFINISHED_REPORT, journal_path, metadata_path, report_path
 from batchocr.tables.merge import merged_rows
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
 from batchocr.tables.table import table_for
@@ -164,13 +164,27 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     out = tmp_path / "all.jsonl"
     out.write_text("somebody's")
     assert "--overwrite" in refusal(parts, out)
+    assert "not written by batchocr" in refusal(parts, out, "--overwrite")
     assert out.read_text() == "somebody's"
-    report_path(out).write_text("of another run")
+    write(out, ["c.pdf"])
+    report_path(out).write_text("somebody's")
+    assert "is no report" in refusal(parts, out, "--overwrite")
+    assert report_path(out).read_text() == "somebody's"
+    report_path(out).write_bytes(UNFINISHED_REPORT)
     assert len(merge(parts, out, "--overwrite")) == 4
     assert not report_path(out).exists()
     assert "one of the parts" in refusal(parts, tmp_path / "2.jsonl", "--overwrite")
     journal_path(out).write_text("")
     assert "unfinished" in refusal(parts, out, "--overwrite")
+
+
+@pytest.mark.parametrize("options", [(), ("--overwrite",)])
+def test_metadata_of_someone_else_are_never_overwritten(tmp_path: Path, options: tuple[str, ...]) -> None:
+    part, out = write(tmp_path / "1.parquet", ["a.pdf"]), tmp_path / "all.jsonl"
+    metadata_path(out).write_text("somebody's")
+    assert "all.jsonl.meta.json was not written by batchocr" in refusal([part], out, *options)
+    assert metadata_path(out).read_text() == "somebody's"
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("name", ["", "/part-*.jsonl", "/part-2.jsonl"])

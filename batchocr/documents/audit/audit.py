@@ -14,14 +14,7 @@ from typing import Final
 
 from batchocr.config import Config
 from batchocr.data import Failure, PageResult
-from batchocr.documents.audit.audit_table import (
-    AuditedPage,
-    AuditJournal,
-    Settings,
-    read_pages,
-    read_settings,
-    require_same,
-)
+from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, Settings
 from batchocr.documents.audit.compare import compare_page
 from batchocr.documents.audit.interval import Interval, share_interval
 from batchocr.documents.audit.lines import lines_of
@@ -38,7 +31,7 @@ from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.opened import StoredRows, TableNames, open_rows
 
 _WORKER_BYTES: Final = 4 * 2**30
-_REVISION: Final = "1"
+_REVISION: Final = "2"
 """Goes up when the same lines would give other findings."""
 
 Keep = Callable[[AuditedPage], None]
@@ -48,8 +41,9 @@ Keep = Callable[[AuditedPage], None]
 class AuditReport:
     """What an audit says of a table. num_readable: pages that were read, among which were chosen; is_sample: whether at
     random, so that the intervals are of the whole table. num_empty: pages without text for either reader, which tell
-    nothing: two readers that find nothing do not agree on anything. flagged: pages with a finding. characters: of the
-    pages compared. left_out: what could not be compared, and how often.
+    nothing: two readers that find nothing do not agree on anything. num_uncompared: pages with text, none of which
+    could be compared. flagged: pages with a finding. characters: of the pages compared. left_out: what could not be
+    compared, and how often.
 
     omitted: the share of characters that the page has and the table has not. invented: that the table has and the page
     has not, as far as the second reader can see. different: in other words and figures. pages_with_omissions: the share
@@ -60,6 +54,7 @@ class AuditReport:
     is_sample: bool
     num_compared: int
     num_empty: int
+    num_uncompared: int
     num_unreadable: int
     flagged: int
     characters: int
@@ -80,6 +75,7 @@ class AuditReport:
             is_sample,
             num_compared=len(compared),
             num_empty=outcomes["empty"],
+            num_uncompared=outcomes["uncompared"],
             num_unreadable=outcomes["unreadable"],
             flagged=sum(bool(page.findings) for page in compared),
             characters=sum(page.characters for page in compared),
@@ -122,26 +118,26 @@ def audit_table(
     config: Config,
     on_page: Callable[[int], object] = lambda total: None,
 ) -> AuditReport:
-    """Audit pages of a table into `out`, or go on with it where it was stopped. config: password, page_timeout,
-    workers. on_page: called with how many pages there are, for each that is done. Raises UsageError, OutputError."""
+    """Audit pages of a table into `out`, or go on with it where it was stopped; pages that were unreadable are tried
+    again. config: password, page_timeout, workers. on_page: called with how many pages there are to do, for each that
+    is done. Raises UsageError, OutputError."""
     reader = require_second_reader()
     require_writable(out)
     drawn = draw(table.rows(), choice)
     settings = _settings(drawn, choice, reader)
-    if out.exists():
-        require_same(out, read_settings(out), settings)
-    else:
+    with closing(AuditJournal(out, settings)) as journal:
         remove_leftovers([out])
-        with closing(AuditJournal(out, settings)) as journal:
+        done = {position for position, page in journal.pages.items() if page.outcome != "unreadable"}
+        waiting = set(drawn.positions).difference(done)
 
-            def keep(page: AuditedPage) -> None:
-                journal.append(page)
-                on_page(len(drawn.positions))
+        def keep(page: AuditedPage) -> None:
+            journal.append(page)
+            on_page(len(waiting))
 
-            if waiting := set(drawn.positions).difference(journal.pages):
-                _audit(table, waiting, keep, roots, config)
-            journal.finish()
-    return AuditReport.of(list(read_pages(out)), drawn.num_readable, is_sample=choice.how != "worst")
+        if waiting:
+            _audit(table, waiting, keep, roots, config)
+        pages = journal.finish()
+    return AuditReport.of(pages, drawn.num_readable, is_sample=choice.how != "worst")
 
 
 def _settings(drawn: Drawn, choice: Choice, reader: str) -> Settings:
@@ -195,7 +191,9 @@ def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
         return _unreadable(position, row, ended.failure.message)
     if not isinstance(ended, Finished) or (ended.width, ended.height) != (row.width, row.height):
         return _unreadable(position, row, "the page is not drawn as it was when it was read")
-    found = compare_page(row.blocks, lines_of(ended.reading.blocks))
+    lines = lines_of(ended.reading.blocks)
+    found = compare_page(row.blocks, lines)
+    has_text = any(line.text for line in lines) or any(block.content for block in row.blocks)
 
     def characters(*kinds: FindingKind) -> int:
         return sum(finding.characters for finding in found.findings if finding.kind in kinds)
@@ -206,7 +204,7 @@ def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
         row.page_index or 0,
         row.doc_id,
         text_hash(row),
-        outcome="compared" if found.characters else "empty",
+        outcome="compared" if found.characters else "uncompared" if has_text else "empty",
         characters=found.characters,
         omitted=characters("omitted"),
         invented=characters("invented"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
@@ -17,7 +18,7 @@ from batchocr.documents.findings import AuditFinding, LeftOut, PageOutcome
 from batchocr.documents.review.choose import PageKey
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
-from batchocr.tables.atomic import atomic_file, open_locked, reading, writing
+from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, writing
 from batchocr.tables.files import journal_path
 
 _KEY: Final = "batchocr.audit"
@@ -27,9 +28,10 @@ _ROW_GROUP: Final = 256
 @dataclass(frozen=True, slots=True)
 class AuditedPage:
     """What an audit says of a page. position: of its row in the table that was audited. outcome: `compared`; `empty`,
-    if neither reader found text; `unreadable`, and `message` says why. text_hash: of what the row says. characters,
-    left_out, findings: as in PageComparison. omitted, invented, different: how many characters the findings concern;
-    `different` with those of numbers. weight: of all its findings."""
+    if neither reader found text; `uncompared`, if there is text and none of it could be compared; `unreadable`, and
+    `message` says why. text_hash: of what the row says. characters, left_out, findings: as in PageComparison. omitted,
+    invented, different: how many characters the findings concern; `different` with those of numbers. weight: of all its
+    findings."""
 
     position: int
     source: str
@@ -89,12 +91,14 @@ Settings = Mapping[str, str]
 
 
 class AuditJournal:
-    """The pages that are done, a line each, beside the table that becomes of them; locked against a second audit.
-    pages: by their place in the audited table."""
+    """What an audit has found so far, a line for each page, beside the table that becomes of it; locked against a
+    second audit. pages: by their place in the audited table, with those of a table that is finished."""
 
     def __init__(self, out: Path, settings: Settings) -> None:
-        """Begin, or continue. Raises OutputError, OutputMismatchError if it is that of another audit."""
+        """Begin, or continue. Raises OutputError if the table or the journal is not of an audit, OutputMismatchError if
+        it is of another one."""
         self.pages: dict[int, AuditedPage] = {}
+        self._in_table: dict[int, AuditedPage] | None = None
         self._path = journal_path(out)
         self._out = out
         self._settings = dict(settings)
@@ -103,7 +107,7 @@ class AuditJournal:
             try:
                 self._load()
             except BaseException:
-                self._file.close()
+                self.close()
                 raise
 
     def append(self, page: AuditedPage) -> None:
@@ -112,26 +116,39 @@ class AuditJournal:
             self._file.write(checked_line(_PAGE.dump_json(page)))
         self.pages[page.position] = page
 
-    def finish(self) -> None:
-        """Make the table of it, and remove it. Raises OutputError."""
-        _write(self._out, [page for _, page in sorted(self.pages.items())], self._settings)
-        self._path.unlink(missing_ok=True)
+    def finish(self) -> list[AuditedPage]:
+        """Make the table of it, unless that says the same already, and empty it. Returns the rows of the table. Raises
+        OutputError."""
+        pages = [page for _, page in sorted(self.pages.items())]
+        if self.pages != self._in_table:
+            _write(self._out, pages, self._settings)
+        self._file.truncate(0)
+        return pages
 
     def close(self) -> None:
-        self._file.close()
+        """Release the lock, and delete the file if nothing is in it, unless another one has taken its name."""
+        with self._file:
+            if os.fstat(self._file.fileno()).st_size == 0 and lies_at(self._path, self._file):
+                self._path.unlink()
 
     def _load(self) -> None:
-        """Take the lines that are sound, and end a torn last one, so that it stays alone."""
+        """Take the rows of the table, then the lines that are sound, and end a torn last one, so that it stays
+        alone."""
+        if self._out.exists():
+            require_same(self._out, read_settings(self._out), self._settings)
+            self._in_table = {page.position: page for page in read_pages(self._out)}
+            self.pages |= self._in_table
         self._file.seek(0)
         header, *lines = self._file.readall().splitlines(keepends=True) or [b""]
-        if not header.endswith(b"\n"):
+        own_header = checked_line(json.dumps(self._settings).encode())
+        if header != own_header and own_header.startswith(header):  # nothing, or torn
             self._file.truncate(0)
-            self._file.write(checked_line(json.dumps(self._settings).encode()))
+            self._file.write(own_header)
             return
         found = json.loads(header) if is_sound(header) else {}
-        require_same(self._path, {name: found[name] for name in found if name != "crc32"}, self._settings)
-        pages = [_PAGE.validate_json(line) for line in lines if is_sound(line)]
-        self.pages = {page.position: page for page in pages}
+        found.pop("crc32", None)
+        require_same(self._path, found if "table" in found else None, self._settings)
+        self.pages |= {page.position: page for page in map(_PAGE.validate_json, filter(is_sound, lines))}
         if lines and not lines[-1].endswith(b"\n"):
             self._file.write(b"\n")
 
@@ -140,7 +157,7 @@ def require_same(path: Path, found: Settings | None, settings: Settings) -> None
     """Refuse to go on with what is at `path`. found: its settings; None if it is no audit. Raises OutputError, and
     OutputMismatchError, naming what differs, if it is another audit."""
     if found is None:
-        raise OutputError(f"{path} is not the table of an audit: it is left as it is, choose another --out")
+        raise OutputError(f"{path} is not of an audit, or is damaged: it is left as it is, choose another --out")
     different = [name for name in {**found, **settings} if found.get(name) != settings.get(name)]
     if different:
         raise OutputMismatchError(
@@ -174,4 +191,4 @@ def read_pages(path: Path) -> Iterator[AuditedPage]:
             try:
                 yield from map(_PAGE.validate_python, file.read_row_group(group).to_pylist())
             except (ValidationError, pa.ArrowException) as error:
-                raise OutputError(f"cannot read {path}: it is damaged; audit again") from error
+                raise OutputError(f"cannot read {path}: it is damaged; remove it, and audit again") from error

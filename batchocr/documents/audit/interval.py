@@ -23,7 +23,7 @@ _MANY: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and the ends of its interval, as shares from 0 to 1."""
+    """An estimate and the ends of its interval, as shares from 0 to 1. estimate: nan if nothing was looked at."""
 
     estimate: float
     low: float
@@ -40,7 +40,7 @@ def share_interval(pages: Iterable[tuple[int, int]], num_in_all: int) -> Interva
     drawn = list(pages)
     characters = sum(all_of_them for _, all_of_them in drawn)
     if not characters:
-        return Interval(0.0, 0.0, 1.0)
+        return Interval(math.nan, 0.0, 1.0)
     weights = [concerned / characters for concerned, _ in drawn]
     rate = sum(concerned for concerned, _ in drawn) / characters
     variance = sum(weight**2 for weight in weights)

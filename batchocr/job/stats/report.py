@@ -210,7 +210,7 @@ def require_place(path: Path) -> None:
         with reading(path), open(path, "rb") as file:
             beginning = file.read(len(_BEGINNING))
         if beginning not in (b"", _BEGINNING, UNFINISHED_REPORT):
-            raise OutputError(f"{path} is no report: it is left as it is; choose another --report")
+            raise OutputError(f"{path} is no report: it is left as it is; move it away, or choose another place")
 
 
 def write_report(report: Report, path: Path) -> None:
