@@ -469,3 +469,9 @@ def test_what_is_selected_in_a_browser_is_the_text(desk: Desk, tmp_path: Path) -
             clipboard.keyboard.press("Control+v")
             copied = clipboard.input_value("textarea")
     assert " ".join(copied.split()) == TEXT
+
+
+def test_a_page_that_is_drawn_in_another_shape_than_it_was_read_in_is_left_as_it_is(desk: Desk) -> None:
+    """Its crop box lies beside the page: the run has read the whole sheet, and MuPDF draws an empty letter."""
+    data = scan(change="CropBox [1000 1000 1400 1500]").tobytes()
+    assert desk.export(data, [paragraph()]) == data

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import zlib
 from base64 import b85decode
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 import pymupdf
 
-from batchocr.pages.searchable.letters import OTHER, WIDE, WIDE_RANGES, advance
+from batchocr.pages.searchable.letters import advance
 
 ASCENT: Final = 0.85
 DESCENT: Final = 0.25
@@ -26,33 +25,21 @@ _TRUETYPE: Final = zlib.decompress(
 """A TrueType font of 496 bytes, made with fontTools' FontBuilder. Its one glyph is a box from the descent to the
 ascent, which is never drawn: PDFium leaves out text along a page's height if its glyphs are empty."""
 
-_FIRST_BEYOND: Final = 0xD800
-_LAST_BEYOND: Final = 0xDFFF
-"""Codes that are no characters; here those of the document that are beyond the Basic Multilingual Plane."""
-
+_MAX_CODES: Final = 0xFFFF
 _PER_SECTION: Final = 100
-"""Ranges of codes that a section of a ToUnicode map may have."""
+"""Codes that a section of a ToUnicode map may have."""
 
 
 class GlyphlessFont:
-    """The codes of a document's characters, two bytes each: those of UTF-16, which ToUnicode gives back."""
+    """The codes of a document's characters, two bytes each, from 1; ToUnicode gives the characters back."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
-        self._num_beyond = 0
 
     def encoded(self, text: str) -> str:
-        """The text as hexadecimal codes."""
-        return "".join([f"{self._code(letter):04x}" for letter in text])
-
-    def _code(self, letter: str) -> int:
-        if (code := self._codes.get(letter)) is None:
-            code = ord(letter)
-            if code > 0xFFFF:  # a document with more of them than codes has the last one for the rest
-                code = min(_FIRST_BEYOND + self._num_beyond, _LAST_BEYOND)
-                self._num_beyond += 1
-            self._codes[letter] = code
-        return code
+        """The text as hexadecimal codes. A document with more characters than codes has the last one for the rest."""
+        codes = (self._codes.setdefault(letter, min(len(self._codes) + 1, _MAX_CODES)) for letter in text)
+        return "".join([f"{code:04x}" for code in codes])
 
     def write_into(self, document: pymupdf.Document, number: int) -> None:
         """Make the object of this number the font, once all text is encoded."""
@@ -69,7 +56,7 @@ class GlyphlessFont:
             descendant,
             f"<</Type/Font/Subtype/CIDFontType2/BaseFont/Glyphless/CIDToGIDMap {glyphs} 0 R"
             "/CIDSystemInfo<</Registry(Adobe)/Ordering(Identity)/Supplement 0>>"
-            f"/FontDescriptor {descriptor} 0 R/DW {OTHER}/W[{self._widths()}]>>",
+            f"/FontDescriptor {descriptor} 0 R/W[1[{' '.join(str(advance(letter)) for letter in self._codes)}]]>>",
         )
         document.update_object(
             number,
@@ -77,37 +64,19 @@ class GlyphlessFont:
             f"/DescendantFonts[{descendant} 0 R]/ToUnicode {map_} 0 R>>",
         )
 
-    def _widths(self) -> str:
-        wide = [f"{first} {last} {WIDE}" for first, last in WIDE_RANGES]
-        others = [
-            f"{code}[{width}]"
-            for letter, code in sorted(self._codes.items(), key=lambda known: known[1])
-            if (width := advance(letter)) not in (OTHER, WIDE) or (width == WIDE and code != ord(letter))
-        ]
-        return "".join([*others, " ", " ".join(wide)])
-
     def _to_unicode(self) -> bytes:
-        beyond = {code: letter for letter, code in self._codes.items() if code != ord(letter)}
-        pages = sorted({code >> 8 for letter, code in self._codes.items() if code == ord(letter)})
-        ranges = [f"<{page:02x}00><{page:02x}ff><{page:02x}00>" for page in pages]
-        singles = [f"<{code:04x}><{letter.encode('utf-16-be').hex()}>" for code, letter in sorted(beyond.items())]
-        sections = [*_sections(ranges, "bfrange"), *_sections(singles, "bfchar")]
+        lines = [f"<{code:04x}><{letter.encode('utf-16-be').hex()}>" for letter, code in self._codes.items()]
+        sections = (lines[start : start + _PER_SECTION] for start in range(0, len(lines), _PER_SECTION))
         return "\n".join(
             [
                 "/CIDInit/ProcSet findresource begin 12 dict begin begincmap",
                 "/CIDSystemInfo<</Registry(Adobe)/Ordering(UCS)/Supplement 0>>def",
                 "/CMapName/Glyphless-UCS def/CMapType 2 def",
                 "1 begincodespacerange<0000><ffff>endcodespacerange",
-                *sections,
+                *("\n".join([f"{len(section)} beginbfchar", *section, "endbfchar"]) for section in sections),
                 "endcmap CMapName currentdict/CMap defineresource pop end end",
             ]
         ).encode()
-
-
-def _sections(lines: Sequence[str], kind: str) -> Iterable[str]:
-    for start in range(0, len(lines), _PER_SECTION):
-        part = lines[start : start + _PER_SECTION]
-        yield "\n".join([f"{len(part)} begin{kind}", *part, f"end{kind}"])
 
 
 def add_stream(document: pymupdf.Document, data: bytes, dictionary: str = "<<>>") -> int:

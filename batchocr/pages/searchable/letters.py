@@ -11,13 +11,13 @@ from typing import Final
 
 import pymupdf
 
-OTHER: Final = 550
+_OTHER: Final = 550
 """The width of a letter that the fonts do not have, in 1/1000 em."""
 
 WIDE: Final = 1000
 """The width of Chinese, Japanese and Korean characters."""
 
-WIDE_RANGES: Final = ((0x1100, 0x115F), (0x2E80, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF), (0xFF01, 0xFF60))
+_WIDE_RANGES: Final = ((0x1100, 0x115F), (0x2E80, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF), (0xFF01, 0xFF60))
 """The wide characters of the Basic Multilingual Plane."""
 
 
@@ -26,11 +26,11 @@ def advance(letter: str) -> int:
     """The usual advance width of a character in 1/1000 em, a mean of two fonts; 0 if it is drawn on the one before."""
     if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
         return 0
-    if any(first <= ord(letter) <= last for first, last in WIDE_RANGES) or 0x20000 <= ord(letter) < 0x40000:
+    if any(first <= ord(letter) <= last for first, last in _WIDE_RANGES) or 0x20000 <= ord(letter) < 0x40000:
         return WIDE
     base = ord(unicodedata.normalize("NFKD", letter)[0])
     known = [font.glyph_advance(base) for font in _fonts() if font.has_glyph(base)]
-    return min(round(1000 * fmean(known)), WIDE - 1) if known else OTHER
+    return min(round(1000 * fmean(known)), WIDE - 1) if known else _OTHER
 
 
 @cache

@@ -101,15 +101,13 @@ class TextWriter:
     def _line(self, line: PlacedLine, angle: int, page: pymupdf.Rect, matrix: pymupdf.Matrix) -> Iterator[str]:
         """Yield the operators that show each word of a line. matrix: from the page as it is shown to its own units."""
         words = [line.words[index] for index in drawn_order([word.text for word in line.words])]
+        turn = pymupdf.Matrix(angle)
         for index, word in enumerate(words):
             x0, y0, x1, y1 = word.box
-            box = (x0 * page.width, y0 * page.height, x1 * page.width, y1 * page.height)
-            length, height = box[2] - box[0], box[3] - box[1]
-            if angle in (90, 270):
-                length, height = height, length
-            size = max(0.1, height / (ASCENT + DESCENT))
-            stretch = 100 * length / (max(1, sum(map(advance, word.text))) * size / 1000)
-            place = _begin(box, angle) * matrix
+            box = pymupdf.Rect(x0 * page.width, y0 * page.height, x1 * page.width, y1 * page.height) * ~turn
+            size = max(0.1, box.height / (ASCENT + DESCENT))
+            stretch = 100 * box.width / (max(1, sum(map(advance, word.text))) * size / 1000)
+            place = pymupdf.Matrix(1, 0, 0, -1, box.x0, box.y1 - DESCENT * size) * turn * matrix
             numbers = " ".join(f"{number:.4f}".rstrip("0").rstrip(".") for number in place)
             codes = self._font.encoded(drawn(word.text) + " " * (index < len(words) - 1))
             yield f"/{self._font_name} {size:.2f} Tf {max(1, stretch):.1f} Tz {numbers} Tm<{codes}>Tj"
@@ -131,19 +129,6 @@ class TextWriter:
     def _font_name(self) -> str:
         """A name that no resource of the document has."""
         return f"Glyphless{self._font_number}"
-
-
-def _begin(box: tuple[float, float, float, float], angle: int) -> pymupdf.Matrix:
-    """The matrix of a word's text in a page whose y points down."""
-    x0, y0, x1, y1 = box
-    above = ASCENT / (ASCENT + DESCENT)
-    if angle == 90:
-        return pymupdf.Matrix(0, 1, 1, 0, x1 - above * (x1 - x0), y0)
-    if angle == 180:
-        return pymupdf.Matrix(-1, 0, 0, 1, x1, y1 - above * (y1 - y0))
-    if angle == 270:
-        return pymupdf.Matrix(0, -1, -1, 0, x0 + above * (x1 - x0), y1)
-    return pymupdf.Matrix(1, 0, 0, -1, x0, y0 + above * (y1 - y0))
 
 
 def _is_as_read(page: pymupdf.Page, text: PageText) -> bool:
