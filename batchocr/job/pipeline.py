@@ -159,7 +159,7 @@ class Pipeline:
 
     def _abandon(self) -> None:
         """Leave what is in flight unread."""
-        logger.warning("%d pages in flight were not finished in time: the next run reads them", len(self._tasks))
+        logger.warning("%d pages in flight were not finished in time: the next run begins them again", len(self._tasks))
         for task in self._tasks.values():
             if not task.opening:
                 self._intake.queue.give_back(task.key)

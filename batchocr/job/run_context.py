@@ -76,7 +76,6 @@ class RunContext:
         self._pid = os.getpid()
         self._announce = announce
         self._engines: Engines | None = None
-        self._had_no_time = False
         self._closing = ExitStack()
         self._trimmed_s = time.monotonic()
         self.intake = Intake(
@@ -114,7 +113,6 @@ class RunContext:
                     self.answers = RequestDeduplicator(self._engines, cache)
             self._closing = undo.pop_all()
         self.work_started_s = time.perf_counter()
-        self._had_no_time = self.stop.reason == "stop_after"
         self.stop.phase = "reading"
         return self
 
@@ -184,12 +182,15 @@ class RunContext:
         return self.intake.exhausted
 
     def require_time(self) -> None:
-        """Raises UsageError if the time for the run was over before it could begin a page: so it would be the next time
-        and every time after that."""
-        if self._had_no_time and not self.complete and self.work_started_s is not None:
+        """Raises UsageError if the time for the run was over before it finished a row: so it would be the next time and
+        every time after that."""
+        num_rows = self.ledger.by_status.total() - self.ledger.already_done
+        if self.stop.reason == "stop_after" and not num_rows and not self.complete:
+            assert self.work_started_s is not None and self.work_ended_s is not None
             raise UsageError(
-                f"--stop-after {self.config.stop_after:g}s was over before the first page: starting up took "
-                f"{self.work_started_s - self.started_s:.0f} s; give the run more time"
+                "--stop-after was over before the first page was finished: starting up took "
+                f"{self.work_started_s - self.started_s:.0f} s, and no page was finished in the "
+                f"{self.work_ended_s - self.work_started_s:.0f} s after that; give the run more time"
             )
 
 
