@@ -74,7 +74,7 @@ class Pipeline:
     ) -> None:
         self._intake = intake
         self._pool = pool
-        self._engines: RequestDeduplicator | Engines
+        self._engines: RequestDeduplicator | Engines  # as `results` is given them: until then nothing is asked
         self._counter = counter
         self._pages_in_flight = pages_in_flight
         self._fetches = any(is_uri(document.path) for document in intake.documents)
