@@ -356,8 +356,9 @@ def test_an_error_in_the_callers_progress_ends_the_run_and_keeps_what_was_read(
 
 
 def test_a_run_without_the_time_to_begin_a_page_says_so(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--stop-after 0.001s was over before the first page: starting up took \d+ s"):
-        ocr.run(letters, out=tmp_path / "table.jsonl", stop_after=0.001)
+    for given in ({"stop_after": 0.001}, {"stop": batchocr.StopSwitch(0.001)}):
+        with pytest.raises(UsageError, match=r"--stop-after was over before the first page .*: starting up took \d+ s"):
+            ocr.run(letters, out=tmp_path / "table.jsonl", **given)
     assert not (tmp_path / "table.jsonl.journal").exists()
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -66,7 +67,6 @@ class Pipeline:
         self,
         intake: Intake,
         pool: WorkerPool,
-        engines: RequestDeduplicator | Engines,
         counter: HostCounts,
         *,
         pages_in_flight: int,
@@ -74,7 +74,7 @@ class Pipeline:
     ) -> None:
         self._intake = intake
         self._pool = pool
-        self._engines = engines
+        self._engines: RequestDeduplicator | Engines  # as `results` is given them: until then nothing is asked
         self._counter = counter
         self._pages_in_flight = pages_in_flight
         self._fetches = any(is_uri(document.path) for document in intake.documents)
@@ -85,13 +85,32 @@ class Pipeline:
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
         self._num_opening = 0
 
-    def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
+    def is_all_done(self, timeout_s: float) -> bool:
+        """Whether earlier runs have dealt with every row, as far as that turns out within the time. What is learnt on
+        the way counts, and a document that is being opened when the time is over goes on being opened."""
+        deadline_s = time.monotonic() + timeout_s
+        while (left_s := deadline_s - time.monotonic()) > 0 and next(self._intake.queue.candidates(), None) is None:
+            if self._intake.exhausted:
+                return True
+            num_known = self._intake.num_known
+            if (index := self._next_document(full=True)) is not None:
+                self._begin_task(RowKey(index, None))
+            elif self._intake.num_known == num_known:
+                if not self._tasks:
+                    return False
+                self._take(self._pool.wait(min(left_s, _TICK_S)))
+        return False
+
+    def results(
+        self, engines: RequestDeduplicator | Engines, stop: StopSwitch, tick: Callable[[], None]
+    ) -> Iterator[tuple[RowKey, PageResult]]:
         """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; whatever
         takes longer than the grace period is left for the next run.
 
         tick: called at least about twice a second, for progress. Raises EngineError if no engine is left, BatchOcrError
         if no worker can be started.
         """
+        self._engines = engines
         while True:
             more = stop.reason is None and all(self._begin() for _ in range(_BEGUN_AT_ONCE))
             if self._finished:
@@ -104,13 +123,8 @@ class Pipeline:
             if len(self._tasks) == self._num_opening and is_over and not self._finished:
                 return
             try:
-                for _, message in self._pool.wait(0 if more else _TICK_S, beside=self._engines.channels):
-                    self._handle(message)
-                # No row is yielded in between: while the caller takes its time, workers would seem to be late.
+                self._take(self._pool.wait(0 if more else _TICK_S, beside=engines.channels))
                 self._take_answers()
-                for loss in self._pool.replace_lost(self._page_timeout_s):
-                    self._take_back(loss)
-                self._pool.recycle_workers()
             except BatchOcrError:
                 yield from self._take_finished()
                 raise
@@ -118,6 +132,15 @@ class Pipeline:
             if stop.grace_is_over and not self._finished:
                 self._abandon()
                 return
+
+    def _take(self, said: Sequence[tuple[Worker, Arrived]]) -> None:
+        """Do what follows from what workers have said, and from the loss of some."""
+        for _, message in said:
+            self._handle(message)
+        # No row is yielded in between: while the caller takes its time, workers would seem to be late.
+        for loss in self._pool.replace_lost(self._page_timeout_s):
+            self._take_back(loss)
+        self._pool.recycle_workers()
 
     def _make_copies(self) -> bool:
         """Emit some rows that need no reading: those of which they are made have been stored by now. Returns whether
@@ -136,7 +159,7 @@ class Pipeline:
 
     def _abandon(self) -> None:
         """Leave what is in flight unread."""
-        logger.warning("%d pages in flight were not finished in time: the next run reads them", len(self._tasks))
+        logger.warning("%d pages in flight were not finished in time: the next run begins them again", len(self._tasks))
         for task in self._tasks.values():
             if not task.opening:
                 self._intake.queue.give_back(task.key)

@@ -29,7 +29,7 @@ from batchocr.pages.input.sources import Found
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engine_slot import EngineUse
 from batchocr.processes.engines import Engines
-from batchocr.processes.messages import Opened, Setup
+from batchocr.processes.messages import Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.tables.journal import Journal
 
@@ -68,6 +68,7 @@ class RunContext:
         self.answers: RequestDeduplicator | None = None
         self.engine_uses: list[EngineUse] = []
         self.pool: WorkerPool | None = None
+        self._pipeline: Pipeline | None = None
         self.started_s = started_s
         self.work_started_s: float | None = None
         self.work_ended_s: float | None = None
@@ -75,7 +76,6 @@ class RunContext:
         self._pid = os.getpid()
         self._announce = announce
         self._engines: Engines | None = None
-        self._had_no_time = False
         self._closing = ExitStack()
         self._trimmed_s = time.monotonic()
         self.intake = Intake(
@@ -96,7 +96,14 @@ class RunContext:
         with ExitStack() as undo:
             # The workers start up while the weights are being read.
             self.pool = undo.enter_context(WorkerPool(self.session.workers, setup))
-            if not self._is_all_done(self.pool):
+            self._pipeline = Pipeline(
+                self.intake,
+                self.pool,
+                self.ledger.host,
+                pages_in_flight=self.session.pages_in_flight,
+                page_timeout_s=self.config.page_timeout,
+            )
+            if not (self._was_begun() and self._pipeline.is_all_done(_LOOK_AHEAD_S)):
                 self._announce()
                 self._engines = undo.enter_context(self.session.lend_engines())
                 if not self.session.reads_all:
@@ -106,7 +113,6 @@ class RunContext:
                     self.answers = RequestDeduplicator(self._engines, cache)
             self._closing = undo.pop_all()
         self.work_started_s = time.perf_counter()
-        self._had_no_time = self.stop.reason == "stop_after"
         self.stop.phase = "reading"
         return self
 
@@ -115,28 +121,10 @@ class RunContext:
         """Whether there may be a row to read; if not, the run has no engine."""
         return self._engines is not None
 
-    def _is_all_done(self, pool: WorkerPool) -> bool:
-        """Whether earlier runs have dealt with every row, as far as that turns out quickly, one document after the
-        other. What is learnt about documents on the way counts."""
-        documents, deadline_s = self.intake.documents, time.monotonic() + _LOOK_AHEAD_S
-        if self.finished is None or not documents or not self.finished.rows(documents[0].source):
-            return False
-        while (left_s := deadline_s - time.monotonic()) > 0:
-            if next(self.intake.queue.candidates(), None) is not None:
-                return False
-            if self.intake.exhausted:
-                return True
-            num_known = self.intake.num_known
-            if (index := self.intake.next_document()) is None:
-                if self.intake.num_known == num_known:
-                    return False
-                continue
-            found = pool.open_alone(documents[index].path, min(left_s, self.config.page_timeout))
-            if not isinstance(found, Opened):
-                self.intake.to_open_again.append(index)
-                return False
-            self.intake.opened(index, found)
-        return False
+    def _was_begun(self) -> bool:
+        """Whether earlier runs may have dealt with every row."""
+        documents = self.intake.documents
+        return self.finished is not None and bool(documents and self.finished.rows(documents[0].source))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -161,21 +149,13 @@ class RunContext:
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished; see Pipeline.results."""
-        assert self.pool is not None and self._engines is not None
+        assert self._pipeline is not None and self._engines is not None
 
         def tick_and_trim() -> None:
             tick()
             self._trim_memory()
 
-        pipeline = Pipeline(
-            self.intake,
-            self.pool,
-            self.answers or self._engines,
-            self.ledger.host,
-            pages_in_flight=self.session.pages_in_flight,
-            page_timeout_s=self.config.page_timeout,
-        )
-        return pipeline.results(self.stop, tick_and_trim)
+        return self._pipeline.results(self.answers or self._engines, self.stop, tick_and_trim)
 
     def _trim_memory(self) -> None:
         now_s = time.monotonic()
@@ -202,12 +182,15 @@ class RunContext:
         return self.intake.exhausted
 
     def require_time(self) -> None:
-        """Raises UsageError if the time for the run was over before it could begin a page: so it would be the next time
-        and every time after that."""
-        if self._had_no_time and not self.complete and self.work_started_s is not None:
+        """Raises UsageError if the time for the run was over before it finished a row: so it would be the next time and
+        every time after that."""
+        num_rows = self.ledger.by_status.total() - self.ledger.already_done
+        if self.stop.reason == "stop_after" and not num_rows and not self.complete:
+            assert self.work_started_s is not None and self.work_ended_s is not None
             raise UsageError(
-                f"--stop-after {self.config.stop_after:g}s was over before the first page: starting up took "
-                f"{self.work_started_s - self.started_s:.0f} s; give the run more time"
+                "--stop-after was over before the first page was finished: starting up took "
+                f"{self.work_started_s - self.started_s:.0f} s, and no page was finished in the "
+                f"{self.work_ended_s - self.work_started_s:.0f} s after that; give the run more time"
             )
 
 

@@ -1,7 +1,8 @@
 """The documents that a worker has open: the last few, so that a file is opened once for all of its pages.
 
 An object of a store is fetched first. Its copy has no name: it is gone when the process has ended, however that came.
-All pages read from it are of one version.
+
+What is open is known by its path, its size and its mtime: these say which version of a file or object it is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from batchocr.errors import ChangedError, DamagedError, UnreadableError, UnsupportedError
-from batchocr.pages.input.render import RenderableDocument, fingerprint, one_version
+from batchocr.pages.input.render import RenderableDocument, fingerprint, one_version, version_of
 from batchocr.storage.objects import StoredObject, fetch
 from batchocr.storage.uris import is_uri
 
@@ -50,17 +51,21 @@ class DocumentCache:
     def __init__(self, open_document: DocumentOpener, page_timeout_s: float = 60.0) -> None:
         self._open_document = open_document
         self._fetch_s = _FETCH_SHARE * page_timeout_s
-        self._by_path: OrderedDict[str, RenderableDocument] = OrderedDict()
+        self._open: OrderedDict[tuple[str, int, int], RenderableDocument] = OrderedDict()
+        """By path, size and mtime."""
         self._copies: OrderedDict[str, _Copy] = OrderedDict()
 
-    def get(self, path: str) -> RenderableDocument:
-        """The document at `path`, or of this URI, open. Raises PageError."""
-        if path not in self._by_path:
-            while len(self._by_path) >= _MAX_OPEN:
-                self._by_path.pop(next(iter(self._by_path))).close()
-            self._by_path[path] = self._open_document(self.local_path(path), name=path)
-        self._by_path.move_to_end(path)
-        return self._by_path[path]
+    @contextmanager
+    def open(self, path: str, size: int | None, mtime_ns: int | None) -> Iterator[RenderableDocument]:
+        """The document at `path`, or of this URI, of the version of this size and mtime, or None: as it is now. What
+        the block reads of it is of that version. Raises ChangedError, or another PageError."""
+        version = self._version_of(path) if size is None or mtime_ns is None else (size, mtime_ns)
+        try:
+            with self._one_copy(path, version) if is_uri(path) else one_version(path, *version):
+                yield self._get((path, *version))
+        except ChangedError:
+            self._close(path)  # which version it is of is not known any more
+            raise
 
     def local_path(self, path: str) -> str:
         """Where the file, or a copy of the object, can be read. Raises PageError."""
@@ -75,32 +80,36 @@ class DocumentCache:
         copy = self._copy_of(path)
         return fingerprint(copy.path)[0], *copy.stored.version
 
-    @contextmanager
-    def one_version(self, path: str, size: int | None, mtime_ns: int | None) -> Iterator[None]:
-        """Require that what the block reads is of the version of this size and mtime; None: of any. Raises
-        ChangedError, or another PageError if there is no file or object."""
-        if size is None or mtime_ns is None:
-            yield
-            return
-        if not is_uri(path):
-            with one_version(path, size, mtime_ns):
-                yield
-            return
-        if self._copy_of(path).stored.version != (size, mtime_ns):
+    def close(self) -> None:
+        """Close all documents, and delete their copies."""
+        for path in [*(path for path, *_ in self._open), *self._copies]:
             self._close(path)
-            if self._copy_of(path).stored.version != (size, mtime_ns):
+
+    def _version_of(self, path: str) -> tuple[int, int]:
+        return self._copy_of(path).stored.version if is_uri(path) else version_of(path)
+
+    @contextmanager
+    def _one_copy(self, uri: str, version: tuple[int, int]) -> Iterator[None]:
+        """Require that the copy of the object is of this version; if it is not, a new one."""
+        if self._copy_of(uri).stored.version != version:
+            self._close(uri)
+            if self._copy_of(uri).stored.version != version:
                 raise ChangedError("the object changed while it was read: run again to read it as it is now")
         try:
             yield
         except (DamagedError, UnsupportedError) as error:
-            if not self._copy_of(path).stored.doubted:
+            if not self._copy_of(uri).stored.doubted:
                 raise
             raise UnreadableError(f"{_DOUBTED}: {error}") from error
 
-    def close(self) -> None:
-        """Close all documents, and delete their copies."""
-        for path in [*self._by_path, *self._copies]:
-            self._close(path)
+    def _get(self, key: tuple[str, int, int]) -> RenderableDocument:
+        """The document of this key of `_open`, which is opened if it is not."""
+        if key not in self._open:
+            while len(self._open) >= _MAX_OPEN:
+                self._open.pop(next(iter(self._open))).close()
+            self._open[key] = self._open_document(self.local_path(key[0]), name=key[0])
+        self._open.move_to_end(key)
+        return self._open[key]
 
     def _copy_of(self, uri: str) -> _Copy:
         if uri not in self._copies:
@@ -125,9 +134,9 @@ class DocumentCache:
         return len(self._copies) >= _MAX_OPEN and (num_bytes > _MAX_COPIED_BYTES or len(self._copies) >= _MAX_COPIES)
 
     def _close(self, path: str) -> None:
-        """Close the document and delete its copy, as far as there are any."""
-        if (document := self._by_path.pop(path, None)) is not None:
-            document.close()
+        """Close the document, in all its versions, and delete its copy, as far as there are any."""
+        for key in [key for key in self._open if key[0] == path]:
+            self._open.pop(key).close()
         if (copy := self._copies.pop(path, None)) is not None:
             copy.file.close()
 

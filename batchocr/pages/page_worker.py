@@ -126,18 +126,20 @@ class PageWorker:
     def _open(self, task: OpenDocument) -> Opened:
         with self._during(task.task_id, "open"):
             self._doc_id, size, mtime_ns = self._documents.fingerprint(task.path)
-            with self._documents.one_version(task.path, size, mtime_ns):
-                page_count = self._documents.get(task.path).page_count
+            with self._documents.open(task.path, size, mtime_ns) as document:
+                page_count = document.page_count
         return Opened(task.task_id, page_count, self._doc_id, size, mtime_ns)
 
     def _outline(self, task: ReadOutline) -> Outline:
-        with self._during(task.task_id, "open"):
-            return Outline(task.task_id, tuple(self._documents.get(task.path).outline()))
+        with self._during(task.task_id, "open"), self._documents.open(task.path, task.size, task.mtime_ns) as document:
+            return Outline(task.task_id, tuple(document.outline()))
 
     def _look(self, task: LookAtPages) -> PagesSeen:
         pages: list[PageSeen | None] = []
-        with self._during(task.task_id, "open") as next_step:
-            document = self._documents.get(task.path)
+        with (
+            self._during(task.task_id, "open") as next_step,
+            self._documents.open(task.path, task.size, task.mtime_ns) as document,
+        ):
             for page_index in task.page_indices:
                 next_step()
                 try:
@@ -151,9 +153,9 @@ class PageWorker:
 
         with (
             self._during(task.task_id, "render") as next_step,
-            self._documents.one_version(task.path, task.size, task.mtime_ns),
+            self._documents.open(task.path, task.size, task.mtime_ns) as document,
         ):
-            document, path = self._documents.get(task.path), self._documents.local_path(task.path)
+            path = self._documents.local_path(task.path)
             steps = write_searchable(
                 document, path, self._password, task.additions, text_path=task.text_path, to_path=task.to_path
             )
@@ -163,8 +165,8 @@ class PageWorker:
 
     def _read(self, task: ReadPage) -> tuple[RequestBatch | Finished, int | None]:
         with self._during(task.task_id, "render"):
-            with self._documents.one_version(task.path, task.size, task.mtime_ns):
-                page = self._documents.get(task.path).render(task.page_index, task.dpi)
+            with self._documents.open(task.path, task.size, task.mtime_ns) as document:
+                page = document.render(task.page_index, task.dpi)
             width, height = page.image.size
             in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost, page.words)
             return self._advance(task.task_id, in_work, None)

@@ -79,8 +79,8 @@ class OpenDocument:
 
 @dataclass(frozen=True, slots=True)
 class ReadPage:
-    """size in bytes, mtime_ns: of the version of the file that is to be read, and no other; None for any. dpi: of a
-    PDF, if not that of the setup."""
+    """size in bytes, mtime_ns: of the version of the file that is to be read, and no other; None: as it is now.
+    dpi: of a PDF, if not that of the setup."""
 
     task_id: int
     path: str
@@ -93,18 +93,25 @@ class ReadPage:
 
 @dataclass(frozen=True, slots=True)
 class ReadOutline:
+    """size, mtime_ns: as in ReadPage."""
+
     task_id: int
     path: str
+    size: int
+    mtime_ns: int
     type: Literal["read outline"] = "read outline"
 
 
 @dataclass(frozen=True, slots=True)
 class LookAtPages:
-    """What these pages are like: their size, and how much text they have of their own. None is drawn."""
+    """What these pages are like: their size, and how much text they have of their own. None is drawn. size, mtime_ns:
+    as in ReadPage."""
 
     task_id: int
     path: str
     page_indices: tuple[int, ...]
+    size: int | None = None
+    mtime_ns: int | None = None
     type: Literal["look at pages"] = "look at pages"
 
 

@@ -96,7 +96,7 @@ class SourceFiles:
 
     def outline(self, file: SourceFile) -> list[OutlineEntry]:
         """The outline of a PDF; empty if it has none, or none that can be read."""
-        found = self._ask(ReadOutline(0, file.path))
+        found = self._ask(ReadOutline(0, file.path, file.size, file.mtime_ns))
         return list(found.entries) if isinstance(found, Outline) else []
 
     def page_image(self, file: SourceFile, row: PageResult) -> Image.Image | Failure:

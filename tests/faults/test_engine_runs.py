@@ -17,6 +17,7 @@ from batchocr.config import make_config
 from batchocr.data import Completion, PageResult
 from batchocr.engine.backend.device import Mark
 from batchocr.engine.engine import Engine
+from batchocr.errors import UsageError
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.meter import Meter
 from tests.support.late_device import LateDevice, LateMark
@@ -90,7 +91,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
             return []
         answers.extend(answered)
         if len(answers) > 12:
-            stop.request("terminated")
+            stop.request("stop_after")
         return answered
 
     monkeypatch.setattr("batchocr.job.stop.GRACE_S", 0.5)
@@ -106,3 +107,20 @@ def test_a_run_that_is_stopped_does_not_wait_for_ever_for_what_is_in_flight(
     assert report.items.not_reached == NUM_PAGES - report.items.ok - report.items.degraded
     assert not out.exists()
     rows_of_a_run(document, model, out)
+
+
+def test_a_run_whose_time_is_over_before_its_first_page_is_finished_says_so_and_how_long_it_read(
+    document: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, out, stop = make_config({"model": str(model)}), tmp_path / "out.parquet", StopSwitch()
+
+    def answer_no_page(_: int, answered: Answered) -> Answered:
+        if stop.phase == "starting":
+            return answered
+        stop.request("stop_after")
+        return []
+
+    monkeypatch.setattr("batchocr.job.stop.GRACE_S", 0.5)
+    tamper_with_steps(monkeypatch, answer_no_page)
+    with pytest.raises(UsageError, match=r"no page was finished in the \d+ s after that; give the run more time"):
+        run_with(config, str(document), out=out, stop=stop, progress=None)

@@ -32,7 +32,6 @@ def pipeline_of(intake: Intake, machine: SimulatedMachine) -> Pipeline:
     return Pipeline(
         intake,
         machine,  # type: ignore[arg-type]
-        machine,  # type: ignore[arg-type]
         HostCounts(),
         pages_in_flight=6,
         page_timeout_s=TIMEOUT_S,
@@ -71,7 +70,7 @@ class Job:
                 reads_all=reads_all,
             )
             stop, seen = StopSwitch(), set()
-            for key, result in pipeline_of(intake, machine).results(stop, lambda: None):
+            for key, result in pipeline_of(intake, machine).results(machine, stop, lambda: None):
                 assert key not in seen, "a row was emitted twice"
                 seen.add(key)
                 file = intake.states[key.document]
@@ -139,7 +138,8 @@ def test_a_copy_that_is_opened_when_the_first_is_finished_has_its_rows_at_once(o
 def test_without_a_journal_each_is_read() -> None:
     machine = SimulatedMachine({"a": sound("1"), "b": sound("1")}, 2, TIMEOUT_S)
     intake = Intake([Document(name, name) for name in "ab"], None, None, limit=None)
-    assert len(list(pipeline_of(intake, machine).results(StopSwitch(), lambda: None))) == machine.begun.total() == 6
+    rows = list(pipeline_of(intake, machine).results(machine, StopSwitch(), lambda: None))
+    assert len(rows) == machine.begun.total() == 6
 
 
 def test_one_that_claims_another_number_of_pages_is_read(out: Path) -> None:

@@ -97,7 +97,7 @@ class ScriptedPool:
     def say(self, worker: ScriptedWorker, message: Arrived) -> None:
         self._said.append((worker, message))
 
-    def wait(self, timeout_s: float, beside: object) -> list[tuple[ScriptedWorker, Arrived]]:
+    def wait(self, timeout_s: float, beside: object = ()) -> list[tuple[ScriptedWorker, Arrived]]:
         said, self._said = self._said, []
         return said
 
@@ -142,6 +142,10 @@ def question(prompt: str) -> Request:
     return Request(Pixels(1, 1, b"\0\0\0"), prompt, Sampling(8))
 
 
+def pipeline_of(intake: Intake, pool: ScriptedPool, *, pages_in_flight: int = 4) -> Pipeline:
+    return Pipeline(intake, pool, HostCounts(), pages_in_flight=pages_in_flight, page_timeout_s=1.0)
+
+
 def read(
     pool: ScriptedPool,
     *,
@@ -152,15 +156,32 @@ def read(
     engines: EchoingEngine | RequestDeduplicator | None = None,
 ) -> Rows:
     intake = Intake([Document(path, path) for path in paths], None, None, limit=limit)
-    pipeline = Pipeline(
-        intake, pool, engines or EchoingEngine(), HostCounts(), pages_in_flight=pages_in_flight, page_timeout_s=1.0
-    )
+    pipeline = pipeline_of(intake, pool, pages_in_flight=pages_in_flight)
     ticks = count()
 
     def tick() -> None:
         assert next(ticks) < 1000, "the loop does not end"
 
-    return pipeline.results(stop or StopSwitch(), tick)
+    return pipeline.results(engines or EchoingEngine(), stop or StopSwitch(), tick)
+
+
+def test_a_document_that_is_being_opened_when_the_look_for_work_is_over_is_opened_once() -> None:
+    pool, late = ScriptedPool(page_count=2), list[tuple[ScriptedWorker, OpenDocument]]()
+
+    class SlowToOpen(ScriptedWorker):
+        def send(self, message: Message) -> None:
+            if isinstance(message, OpenDocument):
+                late.append((self, message))
+            else:
+                super().send(message)
+
+    pool.workers = [SlowToOpen(pool), SlowToOpen(pool)]
+    pipeline = pipeline_of(Intake([Document("/a.pdf", "a.pdf")], None, None, limit=None), pool)
+    assert not pipeline.is_all_done(0.01)
+    [(worker, task)] = late
+    ScriptedWorker.send(worker, task)
+    assert len(list(pipeline.results(EchoingEngine(), StopSwitch(), lambda: None))) == 2
+    assert len(late) == 1
 
 
 def test_the_answers_of_a_page_reach_it_in_the_order_of_its_questions() -> None:

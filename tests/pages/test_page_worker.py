@@ -1,8 +1,10 @@
-"""A worker's page, from its file to its reading: what the file lost and what the model left out are both said."""
+"""A worker's page, from its file to its reading: what the file lost and what the model left out are both said, and all
+of it is of the version that was asked for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,10 +13,25 @@ import pytest
 
 from batchocr.data import Block, Completion, Page, Reading, Request
 from batchocr.pages.documents import DocumentCache
-from batchocr.pages.input.render import open_document
+from batchocr.pages.input.render import RenderableDocument, open_document
 from batchocr.pages.page_worker import PageWorker
 from batchocr.pages.protocol.base import Reader
-from batchocr.processes.messages import Finished, ReadPage
+from batchocr.processes.messages import (
+    Began,
+    Ended,
+    Failed,
+    Finished,
+    LookAtPages,
+    OfTask,
+    OpenDocument,
+    Opened,
+    Outline,
+    PagesSeen,
+    ReadOutline,
+    ReadPage,
+    Started,
+    Task,
+)
 from tests.support.pdf_files import DCT, JPEG, scan
 
 
@@ -22,12 +39,12 @@ from tests.support.pdf_files import DCT, JPEG, scan
 class OneTask:
     """A channel that brings one message and keeps what is sent."""
 
-    task: ReadPage
+    task: Task
     closed: bool = False
     sent: list[object] = field(default_factory=list)
 
-    def receive(self) -> list[tuple[ReadPage, None]]:
-        self.closed = any(isinstance(message, Finished) for message in self.sent)
+    def receive(self) -> list[tuple[Task, None]]:
+        self.closed = not isinstance(self.sent[-1], Started | Began | Ended)
         return [] if self.closed else [(self.task, None)]
 
     def send(self, message: object, descriptor: int | None = None) -> None:
@@ -47,11 +64,28 @@ class Falling:
         return Reading("", self.blocks, len(answers), 0, degraded=self.degraded)
 
 
-def finished_page(path: Path, protocol: Falling) -> Finished:
-    channel = OneTask(ReadPage(1, str(path), 0))
-    documents = DocumentCache(partial(open_document, password=None, dpi=72))
+class Copying:
+    """A protocol that asks nothing, and takes the words that the page has of its own."""
+
+    def read(self, page: Page) -> Reader:
+        yield list[Request]()
+        return Reading(" ".join(word for _, _, word in page.words), (), 0, 0)
+
+
+OPEN = partial(open_document, password=None, dpi=72)
+
+
+def answer(documents: DocumentCache, task: Task, protocol: Falling | Copying) -> OfTask:
+    """What a worker with these documents open makes of a task."""
+    channel = OneTask(task)
     PageWorker(channel, protocol, documents).run()  # type: ignore[arg-type]
-    finished = channel.sent[-1]
+    said = channel.sent[-1]
+    assert isinstance(said, OfTask)
+    return said
+
+
+def finished_page(path: Path, protocol: Falling) -> Finished:
+    finished = answer(DocumentCache(OPEN), ReadPage(1, str(path), 0), protocol)
     assert isinstance(finished, Finished)
     return finished
 
@@ -85,3 +119,79 @@ def test_a_reading_says_how_far_it_agrees_with_the_text_that_the_page_has_of_its
         document.save(tmp_path / "a.pdf")
     block = Block("text", (0.0, 0.0, 1.0, 1.0), 0, read)
     assert finished_page(tmp_path / "a.pdf", Falling(None, (block,))).reading.text_layer_agreement == agreement
+
+
+def write_pages(path: Path, *pages: str, mtime_ns: int) -> Path:
+    """Put a PDF with a page for each word in the place of what is there. The words are in its outline, too."""
+    with pymupdf.open() as document:
+        for word in pages:
+            document.new_page(width=300, height=200).insert_text((20, 50), word)
+        document.set_toc([[1, word, number] for number, word in enumerate(pages, start=1)])
+        document.save(fresh := path.with_suffix(".fresh"))
+    os.utime(fresh, ns=(mtime_ns, mtime_ns))
+    return fresh.replace(path)
+
+
+def opened(documents: DocumentCache, path: Path) -> Opened:
+    said = answer(documents, OpenDocument(1, str(path)), Copying())
+    assert isinstance(said, Opened), said
+    return said
+
+
+def words(documents: DocumentCache, path: Path, file: Opened) -> str:
+    """The words of the first page of a version, or why it cannot be read."""
+    said = answer(documents, ReadPage(1, str(path), 0, file.size, file.mtime_ns), Copying())
+    assert isinstance(said, Finished | Failed)
+    return said.reading.markdown if isinstance(said, Finished) else said.failure.kind
+
+
+def test_a_file_that_was_replaced_is_opened_anew_whatever_is_done_with_it(tmp_path: Path) -> None:
+    documents, path = DocumentCache(OPEN), write_pages(tmp_path / "a.pdf", "old", mtime_ns=1)
+    earlier = opened(documents, path)
+    assert words(documents, path, earlier) == "old"
+    write_pages(path, "newer", "words", mtime_ns=2)
+    later = opened(documents, path)
+    assert (later.page_count, later.doc_id != earlier.doc_id) == (2, True)
+    assert (words(documents, path, later), words(documents, path, earlier)) == ("newer", "changed")
+    seeing = LookAtPages(1, str(path), (0, 1), later.size, later.mtime_ns)
+    seen = answer(documents, seeing, Copying())
+    assert isinstance(seen, PagesSeen)
+    assert [page.characters for page in seen.pages if page] == [5, 5]
+    outlining = ReadOutline(1, str(path), later.size, later.mtime_ns)
+    outline = answer(documents, outlining, Copying())
+    assert isinstance(outline, Outline)
+    assert [entry.title for entry in outline.entries] == ["newer", "words"]
+    for task in (replace(seeing, size=earlier.size), replace(outlining, mtime_ns=earlier.mtime_ns)):
+        said = answer(documents, task, Copying())
+        assert isinstance(said, Failed) and said.failure.kind == "changed"
+
+
+def test_what_another_worker_has_open_is_not_read_as_the_version_that_replaced_it(tmp_path: Path) -> None:
+    documents, others = DocumentCache(OPEN), DocumentCache(OPEN)
+    path = write_pages(tmp_path / "a.pdf", "old", mtime_ns=1)
+    assert words(others, path, opened(others, path)) == "old"
+    write_pages(path, "new", mtime_ns=2)
+    assert words(others, path, opened(documents, path)) == "new"
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_what_is_opened_while_its_file_is_replaced_is_read_as_no_version(tmp_path: Path, moment: str) -> None:
+    """moment: before or after it is opened, between the checks that are made in the task of opening it."""
+    path = write_pages(tmp_path / "a.pdf", "old", mtime_ns=1)
+    os.link(path, before := tmp_path / "before.pdf")
+    replaced: list[Path] = []
+
+    def open_and_replace(path: str, *, name: str) -> RenderableDocument:
+        if moment == "before" and not replaced:
+            replaced.append(write_pages(Path(path), "new", mtime_ns=2))
+        document = OPEN(path)
+        if moment == "after" and not replaced:
+            replaced.append(write_pages(Path(path), "new", mtime_ns=2))
+        return document
+
+    documents = DocumentCache(open_and_replace)
+    said = answer(documents, OpenDocument(1, str(path)), Copying())
+    assert isinstance(said, Failed) and (said.failure.kind, said.doc_id) == ("changed", None)
+    assert words(documents, path, opened(documents, path)) == "new"
+    before.replace(path)
+    assert words(documents, path, opened(DocumentCache(OPEN), path)) == "old"

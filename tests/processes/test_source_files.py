@@ -20,6 +20,7 @@ from batchocr.processes.pool import WorkerPool
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from tests.support import worker_entry
 from tests.support.hostile import hanging_pdf
+from tests.support.running import draw_pdf
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +71,16 @@ def test_a_page_has_the_pixels_that_were_read(files: SourceFiles, folder: Path) 
         image = files.page_image(file := found(files, folder, source), row(file, index, *expected.size))
         assert isinstance(image, Image.Image)
         assert (image.size, image.tobytes()) == (expected.size, expected.tobytes())
+
+
+def test_a_file_that_was_replaced_meanwhile_is_drawn_as_it_is_now(files: SourceFiles, folder: Path) -> None:
+    path = folder / "replaced.pdf"
+    for text in ("old words", "some other words"):
+        draw_pdf(folder / "fresh.pdf", text).replace(path)
+        expected = open_document(str(path), password=None, dpi=72).render(0).image
+        image = files.page_image(file := found(files, folder, "replaced.pdf"), row(file, 0, *expected.size))
+        assert isinstance(image, Image.Image)
+        assert image.tobytes() == expected.tobytes()
 
 
 def test_the_outline_says_where_on_the_page_as_shown_a_heading_is(files: SourceFiles, folder: Path) -> None:

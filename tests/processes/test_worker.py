@@ -360,15 +360,18 @@ def test_a_worker_loads_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_a_document_stays_open_until_four_others_were_asked_for() -> None:
+def test_a_document_stays_open_until_four_others_were_asked_for(tmp_path: Path) -> None:
     opened: list[str] = []
     closed: list[str] = []
 
     def open_document(path: str, *, name: str) -> SimpleNamespace:
-        opened.append(path)
-        return SimpleNamespace(close=lambda: closed.append(path))
+        opened.append(name := os.path.basename(name))
+        return SimpleNamespace(close=lambda: closed.append(name))
 
     documents = DocumentCache(open_document)  # type: ignore[arg-type]
+    for path in "abcde":
+        (tmp_path / path).touch()
     for path in "abcdaea":
-        documents.get(path)
+        with documents.open(str(tmp_path / path), None, None):
+            pass
     assert (opened, closed) == ([*"abcde"], ["b"])

@@ -43,6 +43,11 @@ def cache() -> Iterator[DocumentCache]:
         yield cache
 
 
+def num_pages(cache: DocumentCache, uri: str) -> int:
+    with cache.open(uri, None, None) as document:
+        return document.page_count
+
+
 def copies(process: psutil.Process, folder: Path) -> list[str]:
     """What a process has open in the folder."""
     descriptors = Path(f"/proc/{process.pid}/fd").iterdir()
@@ -54,8 +59,8 @@ def test_a_document_is_fetched_once_for_all_of_its_pages(store: ObjectStore, cac
     _, size, mtime_ns = cache.fingerprint("s3://pages/a.pdf")
     store.requests.clear()
     for page_index in (0, 1):
-        with cache.one_version("s3://pages/a.pdf", size, mtime_ns):
-            assert cache.get("s3://pages/a.pdf").render(page_index).image.size == (300, 400)
+        with cache.open("s3://pages/a.pdf", size, mtime_ns) as document:
+            assert document.render(page_index).image.size == (300, 400)
     assert not store.requests
 
 
@@ -92,10 +97,10 @@ def test_a_worker_keeps_copies_of_more_documents_than_it_has_open_but_only_of_fe
     uris = [f"s3://pages/{number}.pdf" for number in range(9)]
     for uri in uris:
         cache.fingerprint(uri)
-        assert cache.get(uri).page_count == 2
+        assert num_pages(cache, uri) == 2
     assert len(set(copies(psutil.Process(), tmp_path / "copies"))) == num_kept
     store.requests.clear()
-    assert [cache.get(uri).page_count for uri in reversed(uris[-num_kept:])] == [2] * num_kept
+    assert [num_pages(cache, uri) for uri in reversed(uris[-num_kept:])] == [2] * num_kept
     assert not store.requests
 
 
@@ -106,9 +111,9 @@ def test_an_object_that_was_replaced_since_it_was_opened_is_changed(
     store.put("pages", {"a.pdf": draw_pdf(tmp_path / "b.pdf", "three").read_bytes()})
     another = DocumentCache(partial(open_document, password=None, dpi=72))  # of another worker
     with closing(another), pytest.raises(ChangedError, match="run again"):
-        another.one_version("s3://pages/a.pdf", size, mtime_ns).__enter__()
+        another.open("s3://pages/a.pdf", size, mtime_ns).__enter__()
     assert cache.fingerprint("s3://pages/a.pdf")[1] != size
-    assert cache.get("s3://pages/a.pdf").page_count == 1
+    assert num_pages(cache, "s3://pages/a.pdf") == 1
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a.png"])
@@ -128,8 +133,8 @@ def test_what_cannot_be_read_as_the_store_gave_other_bytes_is_the_stores_fault(
 def test_what_is_damaged_in_the_store_is_damaged(store: ObjectStore, cache: DocumentCache) -> None:
     store.put("pages", {"cut.pdf": b"%PDF-1.7\n"})
     _, size, mtime_ns = cache.fingerprint("s3://pages/cut.pdf")
-    with pytest.raises(DamagedError), cache.one_version("s3://pages/cut.pdf", size, mtime_ns):
-        cache.get("s3://pages/cut.pdf")
+    with pytest.raises(DamagedError):
+        cache.open("s3://pages/cut.pdf", size, mtime_ns).__enter__()
 
 
 def test_what_can_be_read_is_read_whatever_its_etag_is(
@@ -137,8 +142,8 @@ def test_what_can_be_read_is_read_whatever_its_etag_is(
 ) -> None:
     monkeypatch.setattr(documents, "fetch", lambda *args, **kwargs: replace(fetch(*args, **kwargs), doubted=True))
     _, size, mtime_ns = cache.fingerprint("s3://pages/a.pdf")
-    with cache.one_version("s3://pages/a.pdf", size, mtime_ns):
-        assert cache.get("s3://pages/a.pdf").page_count == 2
+    with cache.open("s3://pages/a.pdf", size, mtime_ns) as document:
+        assert document.page_count == 2
 
 
 def test_a_pdf_without_a_header_is_one_by_the_name_of_its_object(
@@ -146,7 +151,7 @@ def test_a_pdf_without_a_header_is_one_by_the_name_of_its_object(
 ) -> None:
     headless = (tmp_path / "a.pdf").read_bytes().replace(b"%PDF", b"%XYZ", 1)
     store.put("pages", {"headless.pdf": headless})
-    assert cache.get("s3://pages/headless.pdf").page_count == 2
+    assert num_pages(cache, "s3://pages/headless.pdf") == 2
 
 
 @pytest.mark.parametrize("folder", ["full", "locked"])
@@ -157,7 +162,7 @@ def test_a_full_disk_or_locked_folder_is_said_to_be_so(
         new_file = (lambda: full) if folder == "full" else raising(PermissionError(13, "Permission denied"))
         monkeypatch.setattr(documents.tempfile, "TemporaryFile", new_file)  # type: ignore[attr-defined]
         with pytest.raises(UnreadableError, match=r"no room for its copy .*(No space left|Permission denied).*TMPDIR"):
-            cache.get("s3://pages/a.pdf")
+            num_pages(cache, "s3://pages/a.pdf")
 
 
 def test_copies_make_room_for_another(
@@ -172,5 +177,5 @@ def test_copies_make_room_for_another(
         return fetch(uri, file, timeout_s=timeout_s)
 
     monkeypatch.setattr(documents, "fetch", disk_for_three)
-    assert [cache.get(f"s3://pages/{number}.pdf").page_count for number in range(7)] == [2] * 7
+    assert [num_pages(cache, f"s3://pages/{number}.pdf") for number in range(7)] == [2] * 7
     assert [uri[-5:] for uri in cache._copies] == ["6.pdf"]

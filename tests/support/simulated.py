@@ -204,14 +204,13 @@ def simulate(
     pipeline = Pipeline(
         intake,
         machine,  # type: ignore[arg-type]
-        machine,  # type: ignore[arg-type]
         HostCounts(),
         pages_in_flight=pages_in_flight,
         page_timeout_s=page_timeout_s,
     )
     rows, done, expected = [], set(), intake.rows()
     following = None
-    for key, result in pipeline.results(StopSwitch(), lambda: None):
+    for key, result in pipeline.results(machine, StopSwitch(), lambda: None):
         rows.append(Row(key, result, machine.now_s))
         done.add(key)
         following = following or next(expected, None)

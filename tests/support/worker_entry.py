@@ -7,13 +7,14 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from PIL import Image
 
 from batchocr.data import Page, Pixels, Reading, Request, Sampling, TextLayerUse
-from batchocr.pages import serve
-from batchocr.pages.input.render import RenderableDocument
+from batchocr.pages import documents, serve
+from batchocr.pages.input.render import RenderableDocument, fingerprint
 from batchocr.pages.protocol.base import Reader
 
 COMMAND = (sys.executable, "-P", __file__)
@@ -22,6 +23,9 @@ POINTS = ("opening", "rendering", "first round", "later round", "post-processing
 
 GROWING = "growing"
 """In the name of a scripted document: somebody writes to it whenever it is opened."""
+
+HELD = "held"
+"""In the name of a document: it is hashed only once there is a file NAME.go. NAME.begun gets a dot each time."""
 
 Fault = tuple[str, str]
 """Where in a page's processing something goes wrong, one of POINTS, and what: a behaviour of `misbehave`."""
@@ -75,6 +79,15 @@ def open_scripted(
     if path.endswith(".script"):
         return ScriptedDocument(path)
     return open_document(path, password=password, dpi=dpi, text_layer=text_layer)
+
+
+def fingerprint_held(path: str) -> tuple[str, int, int]:
+    if HELD in os.path.basename(path):
+        with open(f"{path}.begun", "a") as file:
+            file.write(".")
+        while not os.path.exists(f"{path}.go"):
+            time.sleep(0.01)
+    return fingerprint(path)
 
 
 class ScriptedProtocol:
@@ -139,6 +152,7 @@ def _request(image: Image.Image, prompt: str, number: int) -> Request:
 
 def main(descriptor: int) -> None:
     serve.open_document = open_scripted
+    documents.fingerprint = fingerprint_held
     serve.serve(descriptor, lambda setup: ScriptedProtocol())
 
 

@@ -67,7 +67,8 @@ def look_at(documents: Sequence[Document], config: Config, *, workers: int) -> I
                 seen = replace(seen, page_count=message.page_count, wanted=seen.document.chosen(asked_for))
                 if not seen.same:
                     opened[message.task_id] = seen
-                    worker.send(LookAtPages(message.task_id, seen.document.path, tuple(spread(seen.wanted, sample))))
+                    pages = tuple(spread(seen.wanted, sample))
+                    worker.send(LookAtPages(message.task_id, seen.document.path, pages, message.size, message.mtime_ns))
                     continue
             elif isinstance(message, PagesSeen):
                 seen = replace(seen, format=message.format, pages=message.pages)

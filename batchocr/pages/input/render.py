@@ -74,10 +74,15 @@ def one_version(path: str, size: int, mtime_ns: int) -> Iterator[None]:
         _require_version(path, size, mtime_ns)
 
 
-def _require_version(path: str, size: int, mtime_ns: int) -> None:
+def version_of(path: str) -> tuple[int, int]:
+    """The file's size in bytes and mtime in ns. Raises PageError."""
     with _reasons():
         status = os.stat(path)
-    if (status.st_size, status.st_mtime_ns) != (size, mtime_ns):
+    return status.st_size, status.st_mtime_ns
+
+
+def _require_version(path: str, size: int, mtime_ns: int) -> None:
+    if version_of(path) != (size, mtime_ns):
         raise ChangedError("the file changed while it was read: run again to read it as it is now")
 
 
