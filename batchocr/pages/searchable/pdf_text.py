@@ -83,13 +83,13 @@ class TextWriter:
         lines = [(block.angle, line) for block in text.blocks for line in block.lines]
         num_ours = sum(len(word.text) for _, line in lines for word in line.words)
         streams = page.get_contents()
-        theirs = np.empty((0, 3)) if self.additions.force_text else _own_letters(page)
-        is_earlier_ocr = 0 < len(theirs) * _REPLACED <= num_ours and theirs[:, 2].all()
+        letters = np.empty((0, 3)) if self.additions.force_text else _own_letters(page)
+        is_earlier_ocr = 0 < len(letters) * _REPLACED <= num_ours and letters[:, 2].all()
         if is_earlier_ocr and (content := _without_letters(page)) is not None:
-            streams, theirs = [add_stream(self.document, content)], theirs[:0]
-        there = [_within(line.box, theirs) for _, line in lines]
-        self.num_hidden_lines += sum(len(letters) > 0 and bool(letters[:, 2].all()) for letters in there)
-        lines = [line for line, letters in zip(lines, there, strict=True) if not len(letters)]
+            streams, letters = [add_stream(self.document, content)], letters[:0]
+        of_lines = [_within(line.box, letters) for _, line in lines]
+        self.num_hidden_lines += sum(len(found) > 0 and bool(found[:, 2].all()) for found in of_lines)
+        lines = [line for line, found in zip(lines, of_lines, strict=True) if not len(found)]
         if not lines:
             return
         self._font_number = self._font_number or self.document.get_new_xref()
