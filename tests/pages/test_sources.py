@@ -74,6 +74,16 @@ def test_a_list_names_one_path_a_line() -> None:
     assert sources("@list.txt") == ["x.pdf", "with space.pdf", "d/y.pdf"]
 
 
+def test_a_list_may_come_through_a_pipe_and_one_into_which_nobody_writes_is_empty() -> None:
+    make("x.pdf")
+    arriving, leaving = os.pipe()
+    os.write(leaving, b"x.pdf\n")
+    os.close(leaving)
+    os.mkfifo("list")
+    assert sources(f"@/dev/fd/{arriving}", "@list") == ["x.pdf"]
+    os.close(arriving)
+
+
 def test_lines_of_a_list_that_begin_with_a_number_sign_are_comments() -> None:
     make("x.pdf", "#y.pdf", "a#b.pdf")
     Path("list.txt").write_text("# from the scanner\nx.pdf\n#y.pdf\n./#y.pdf\na#b.pdf\n")

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TextIO
 
 from batchocr.data import Document, ErrorKind, Failure, valid_text
@@ -85,7 +85,9 @@ def _paths_in_list(text: str, search: Search) -> list[str]:
     """The paths in a list: separated by NUL and taken as they are, or one a line without blank lines. A line of a file
     that begins with `#` is a comment; on stdin it is a name. Raises OSError, ValueError."""
     if text != "-":
-        content = os.fsdecode(Path(text[1:]).read_bytes())
+        with open(os.open(text[1:], os.O_NONBLOCK), "rb") as file:  # a pipe into which nobody writes is empty
+            os.set_blocking(file.fileno(), True)
+            content = os.fsdecode(file.read())
     elif search.stdin is None:
         raise ValueError("there is none")
     elif isinstance(search.stdin, io.TextIOWrapper):
