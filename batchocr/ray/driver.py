@@ -22,7 +22,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
 from batchocr.pages.input.sources import Found
 from batchocr.ray.cluster import ActorPlan, connected, node_is_lost, plan_actors, start_actor
-from batchocr.ray.folder import OutputFolder, PartRows, read_part
+from batchocr.ray.folder import OutputFolder, PartRows, count_rows
 from batchocr.ray.items import ClusterPlan, Item
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, Tally
@@ -99,7 +99,7 @@ class Driver:
     def _choose_waiting(self) -> None:
         """Leave out the items whose parts are there, unless they have failed rows that may be tried again."""
         if self._metadata is not None:
-            self._before = self._folder.rows_of([item.name for item in self._items], self._metadata)
+            self._before = self._folder.rows_of(self._items, self._metadata)
         for item in self._items:
             rows = self._before.get(item.name)
             if rows is not None:
@@ -284,7 +284,7 @@ class Driver:
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
             parquet.write(local := Path(folder, item.name), failed, replace(self._metadata, input_roots=self._roots))
             self._folder.files.put(local, item.name)
-            self.tally.take(read_part(local, self._metadata, item.name))
+            self.tally.take(count_rows(local))
 
     def _end(self, actor: _Actor) -> None:
         self._actors.remove(actor)

@@ -7,6 +7,7 @@ This module does not import Ray.
 from __future__ import annotations
 
 import platform
+import shutil
 import tempfile
 import time
 from contextlib import suppress
@@ -21,9 +22,10 @@ from batchocr.job.session import Session, worker_memory_bytes
 from batchocr.job.stats.report import Report, Setting
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import Found
-from batchocr.ray.folder import OutputFolder, PartRows, read_part
+from batchocr.ray.folder import OutputFolder, PartRows, count_rows
 from batchocr.ray.items import Item
 from batchocr.tables import parquet
+from batchocr.tables.atomic import writing
 from batchocr.tables.schema import RunMetadata
 
 _MOST_WORKERS = 16
@@ -94,14 +96,15 @@ class Reader:
         with tempfile.TemporaryDirectory(prefix="batchocr-") as work:
             local = Path(work) / item.name
             if again:
-                self._folder.files.fetch(item.name, local)
+                with self._folder.files.local(item.name) as part, writing(local):
+                    shutil.copyfile(part, local)
             try:
                 report = read_into_table(self._session, config, found, local, StopSwitch(), None, started_s=started_s)
             except NoInputError:  # none of the pages exists, which could not be known before
                 parquet.write(local, [], self._session.metadata)
             if item.pages != self._config.pages:
                 _name_pages(item, local)
-            rows = read_part(local, self._session.metadata, item.name)
+            rows = count_rows(local)
             self._put(local, item.name)
         return ItemRead(rows, report)
 
