@@ -54,7 +54,8 @@ def load_ray() -> ModuleType:
 
 
 def joined(address: str | None) -> str | None:
-    """The address of the cluster that a run joins, if none is given too; None if it starts Ray on this machine."""
+    """Where the cluster is that a run joins; None if it starts Ray on this machine. address: as the user gives it; None
+    stands for the cluster of RAY_ADDRESS, or of the program, if there is one."""
     return address or os.environ.get("RAY_ADDRESS") or ("auto" if load_ray().is_initialized() else None)
 
 

@@ -169,8 +169,8 @@ def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_oth
         yield from sorted([*kept, *taken], key=attrgetter("key"))
     if not_taken:
         logger.warning(
-            "%s, %r among them, failed as a whole, and not all of their pages were read again: none of these is taken; "
-            "read the documents again without --pages",
+            "%s, %r among them, failed as a whole, and not all pages were read again: those that were are left out; "
+            "read all pages of these documents again",
             counted(len(not_taken), "document"),
             not_taken[0],
         )
