@@ -103,7 +103,8 @@ class RunContext:
                 pages_in_flight=self.session.pages_in_flight,
                 page_timeout_s=self.config.page_timeout,
             )
-            if not (self._was_begun() and self._pipeline.is_all_done(_LOOK_AHEAD_S)):
+            may_be_done = any(self.finished.rows(each.source) for each in self.intake.documents[:1] if self.finished)
+            if not (may_be_done and self._pipeline.is_all_done(_LOOK_AHEAD_S)):
                 self._announce()
                 self._engines = undo.enter_context(self.session.lend_engines())
                 if not self.session.reads_all:
@@ -120,11 +121,6 @@ class RunContext:
     def has_work(self) -> bool:
         """Whether there may be a row to read; if not, the run has no engine."""
         return self._engines is not None
-
-    def _was_begun(self) -> bool:
-        """Whether earlier runs may have dealt with every row."""
-        documents = self.intake.documents
-        return self.finished is not None and bool(documents and self.finished.rows(documents[0].source))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

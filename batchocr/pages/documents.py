@@ -59,10 +59,11 @@ class DocumentCache:
     def open(self, path: str, size: int | None, mtime_ns: int | None) -> Iterator[RenderableDocument]:
         """The document at `path`, or of this URI, of the version of this size and mtime, or None: as it is now. What
         the block reads of it is of that version. Raises ChangedError, or another PageError."""
-        version = self._version_of(path) if size is None or mtime_ns is None else (size, mtime_ns)
+        if size is None or mtime_ns is None:
+            size, mtime_ns = self._copy_of(path).stored.version if is_uri(path) else version_of(path)
         try:
-            with self._one_copy(path, version) if is_uri(path) else one_version(path, *version):
-                yield self._get((path, *version))
+            with self._one_copy(path, (size, mtime_ns)) if is_uri(path) else one_version(path, size, mtime_ns):
+                yield self._get((path, size, mtime_ns))
         except ChangedError:
             self._close(path)  # which version it is of is not known any more
             raise
@@ -84,9 +85,6 @@ class DocumentCache:
         """Close all documents, and delete their copies."""
         for path in [*(path for path, *_ in self._open), *self._copies]:
             self._close(path)
-
-    def _version_of(self, path: str) -> tuple[int, int]:
-        return self._copy_of(path).stored.version if is_uri(path) else version_of(path)
 
     @contextmanager
     def _one_copy(self, uri: str, version: tuple[int, int]) -> Iterator[None]:

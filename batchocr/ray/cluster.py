@@ -53,6 +53,12 @@ def load_ray() -> ModuleType:
     return module
 
 
+def joined(address: str | None) -> str | None:
+    """Where the cluster is that a run joins; None if it starts Ray on this machine. address: as the user gives it; None
+    stands for the cluster of RAY_ADDRESS, or of the program, if there is one."""
+    return address or os.environ.get("RAY_ADDRESS") or ("auto" if load_ray().is_initialized() else None)
+
+
 @contextmanager
 def connected(address: str | None) -> Iterator[ModuleType]:
     """Ray, connected to the cluster at `address` in the block; None starts one on this machine for as long. A program
@@ -61,7 +67,6 @@ def connected(address: str | None) -> Iterator[ModuleType]:
     if ray.is_initialized():
         yield ray
         return
-    address = address or os.environ.get("RAY_ADDRESS")
     here = {"num_cpus": usable_cores(), "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     where = {"address": address} if address else here
     try:

@@ -20,7 +20,7 @@ from batchocr.job.stop import StopSwitch, finish_on_interrupt
 from batchocr.machine import own_version
 from batchocr.options import Options
 from batchocr.pages.input.sources import Found
-from batchocr.ray.cluster import PAGES_PER_TASK, Cluster, load_ray
+from batchocr.ray.cluster import PAGES_PER_TASK, Cluster, joined, load_ray
 from batchocr.ray.driver import Driver
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import ClusterPlan, plan_items
@@ -126,7 +126,7 @@ def read_on_cluster(
     fields |= {"model": config.model, "version": own_version()}
     logger.info("reading %s", what, extra=event("run_started", **fields))
     driver = Driver(config, found, folder, items, earlier, actors=cluster.actors)
-    driver.run(cluster.address, stop, progress)
+    driver.run(joined(cluster.address), stop, progress)
     stop.phase = "finishing"
     report = _report_of(driver, config, found, len(items), stop, began_s=(started_s, planned_s))
     if config.report:

@@ -99,7 +99,7 @@ class Driver:
     def _choose_waiting(self) -> None:
         """Leave out the items whose parts are there, unless they have failed rows that may be tried again."""
         if self._metadata is not None:
-            self._before = self._folder.rows_of([item.name for item in self._items], self._metadata)
+            self._before = self._folder.rows_of(self._items, self._metadata)
         for item in self._items:
             rows = self._before.get(item.name)
             if rows is not None:
@@ -118,9 +118,10 @@ class Driver:
             self._folder.begin(self._metadata, self._config.pages, self._items)
             return
         with connected(address) as self._ray:
-            self._read_all(plan_actors(self._ray, self._config, self._wanted), stop, progress)
+            plan = plan_actors(self._ray, self._config, self._wanted)
+            self._read_all(plan, stop, progress, has_started_ray=address is None)
 
-    def _read_all(self, plan: ActorPlan, stop: StopSwitch, progress: Progress | None) -> None:
+    def _read_all(self, plan: ActorPlan, stop: StopSwitch, progress: Progress | None, *, has_started_ray: bool) -> None:
         self._max_failed_starts = min(_MAX_FAILED_STARTS, plan.count)
         self._said_s = time.perf_counter()
         stop.phase = "reading"
@@ -134,6 +135,7 @@ class Driver:
                 elif not self._reading() or stop.grace_is_over:
                     break
                 self._wait()
+                self._look_at_nodes(stop, has_started_ray=has_started_ray)
                 if self._has_begun and time.perf_counter() - self._own_s > _OWN_CHECK_S:
                     self._own_s = time.perf_counter()
                     self._folder.require_own()
@@ -186,15 +188,23 @@ class Driver:
         if not by_call:
             time.sleep(_TICK_S)
             return
-        if not any(actor.is_ready for actor in self._actors) and time.perf_counter() - self._said_s > _WAIT_NOTICE_S:
-            self._said_s = time.perf_counter()
-            logger.warning(
-                "no actor is ready yet: the cluster may be busy, have no room for %d, or still be loading the model",
-                len(self._actors),
-            )
         ended, _ = self._ray.wait(list(by_call), num_returns=1, timeout=_TICK_S)
         for call in ended:
             self._take(by_call[call])
+
+    def _look_at_nodes(self, stop: StopSwitch, *, has_started_ray: bool) -> None:
+        """Name the nodes now and then, as long as no actor is ready. A Ray that was started here and has lost its node
+        ends the run, as no other will come."""
+        if any(actor.is_ready for actor in self._actors) or time.perf_counter() - self._said_s < _WAIT_NOTICE_S:
+            return
+        self._said_s = time.perf_counter()
+        nodes = self._ray.nodes()
+        why = "the cluster may be busy, have no room for them, or still load the model"
+        if has_started_ray and not any(node["Alive"] for node in nodes):
+            stop.request()
+            why = "the Ray that was started here has ended, as when memory runs out; run the same command again"
+        states = (f"{node['NodeManagerHostname']} ({'alive' if node['Alive'] else 'dead'})" for node in nodes)
+        logger.warning("no actor is ready yet: %s; nodes: %s", why, ", ".join(states)[:1000])
 
     def _take(self, actor: _Actor) -> None:
         call, actor.call = actor.call, None
@@ -249,7 +259,7 @@ class Driver:
         self._end(actor)
         if not actor.is_ready:
             self._failed_starts += 1
-            if self._failed_starts >= self._max_failed_starts:
+            if self._failed_starts >= self._max_failed_starts and any(node["Alive"] for node in self._ray.nodes()):
                 raise error if isinstance(error, BatchOcrError) else EngineError(f"no actor can be started: {message}")
         else:
             self.tally.actors_lost += 1
@@ -284,7 +294,7 @@ class Driver:
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
             parquet.write(local := Path(folder, item.name), failed, replace(self._metadata, input_roots=self._roots))
             self._folder.files.put(local, item.name)
-            self.tally.take(read_part(local, self._metadata, item.name))
+            self.tally.take(read_part(local, self._metadata, item.name)[0])
 
     def _end(self, actor: _Actor) -> None:
         self._actors.remove(actor)

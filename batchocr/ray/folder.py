@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import secrets
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,14 +28,17 @@ from batchocr.ray.items import ClusterPlan, Item
 from batchocr.storage.objects import list_below, open_object, remove
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file, reading, writing
-from batchocr.tables.files import CLUSTER_REPORT_NAME, final_name
+from batchocr.tables.files import CLUSTER_REPORT_NAME, is_cluster_part
 from batchocr.tables.remote_output import fetch_file, put_file
 from batchocr.tables.schema import RunMetadata, decode_metadata
 
 logger = logging.getLogger(__name__)
 
 _PLAN_NAME = "run.json"
-_PART = re.compile(r"part-[0-9]{6,}-[0-9a-f]{16}\.parquet")
+_DAMAGE = (pa.ArrowException, OSError, ValueError)
+_Key = tuple[str, int | None]
+"""A row's `source` and `page_index`."""
+
 _AT_ONCE = 16
 """How many parts are looked into at the same time: a store, or a file system on the network, is slow to answer."""
 
@@ -59,7 +62,8 @@ class Folder:
 
     def open(self, name: str) -> pa.NativeFile:
         """A file of which only some bytes are to be read. It raises OSError."""
-        return pa.OSFile(str(self._path / name))
+        with reading(self._path / name):
+            return pa.OSFile(str(self._path / name))
 
     def fetch(self, name: str, to: Path) -> None:
         with reading(self._path / name), writing(to):
@@ -169,7 +173,7 @@ class OutputFolder:
     def is_own(self, path: str) -> bool:
         """Whether a run has put the file at this path, or of this URI."""
         folder, _, name = (path if is_uri(path) else os.path.abspath(path)).rpartition("/")
-        return folder == str(self).rstrip("/") and (_is_part(name) or name in (_PLAN_NAME, CLUSTER_REPORT_NAME))
+        return folder == str(self).rstrip("/") and (is_cluster_part(name) or name in (_PLAN_NAME, CLUSTER_REPORT_NAME))
 
     def begin(self, metadata: RunMetadata, pages: str | None, items: Iterable[Item], *, afresh: bool = False) -> None:
         """Record the plan of this run, and remove parts of other items; afresh: all parts. From now on the folder
@@ -205,27 +209,30 @@ class OutputFolder:
         if plan is None or plan.run != self._run:
             raise OutputError(f"another run has begun to write into {self}: this one ends; what it has read is there")
 
-    def rows_of(self, names: Iterable[str], metadata: RunMetadata) -> dict[str, PartRows]:
-        """What those of these parts hold that are there, and not damaged. Raises OutputMismatchError if one is of other
-        settings than this metadata."""
-        there = self.files.names().intersection(names)
+    def rows_of(self, items: Iterable[Item], metadata: RunMetadata) -> dict[str, PartRows]:
+        """What those parts hold, by name, that are there, sound as far as they are read, and of their items. Raises
+        OutputMismatchError if one is of other settings than this metadata."""
+        names = self.files.names()
+        there = [item for item in items if item.name in names]
         with ThreadPoolExecutor(_AT_ONCE) as looking:
             found = zip(there, looking.map(partial(self._rows, metadata=metadata), there), strict=True)
-            return {name: rows for name, rows in found if rows is not None}
+            return {item.name: rows for item, rows in found if rows is not None}
 
-    def _rows(self, name: str, metadata: RunMetadata) -> PartRows | None:
+    def _rows(self, item: Item, metadata: RunMetadata) -> PartRows | None:
+        name = f"{item.name} in {self}"
+        rows, keys = None, set[_Key]()
         try:
-            with self.files.open(name) as file:
-                return read_part(file, metadata, f"{name} in {self}")
-        except (pa.ArrowException, OSError, ValueError, PageError):
-            pass  # the part, or the way to it
-        with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
-            self.files.fetch(name, local := Path(folder, name))
-            try:
-                return read_part(local, metadata, f"{name} in {self}")
-            except (pa.ArrowException, OSError, ValueError):
-                logger.warning("%s in %s is damaged, and is read again", name, self)
-                return None
+            with self.files.open(item.name) as file:
+                rows, keys = read_part(file, metadata, name)
+        except (*_DAMAGE, PageError):  # the part, or the way to it
+            with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
+                self.files.fetch(item.name, local := Path(folder, item.name))
+                with suppress(*_DAMAGE):
+                    rows, keys = read_part(local, metadata, name)
+        if rows is not None and item.is_held_by(keys):
+            return rows
+        logger.warning("%s is damaged, or of other documents, and is read again", name)
+        return None
 
     def put_text(self, text: str, name: str) -> None:
         """Put a file of this text in its place, whole."""
@@ -239,27 +246,21 @@ class OutputFolder:
     def _remove_parts(self, *, but: Iterable[Item]) -> None:
         """Remove the parts of other items."""
         kept = {item.name for item in but}
-        others = [name for name in self.files.names() if _is_part(name) and name not in kept]
+        others = [name for name in self.files.names() if is_cluster_part(name) and name not in kept]
         for name in others:
             self.files.remove(name)
         if others:
             logger.info("removed %d parts that are not of this run or whose documents have changed", len(others))
 
 
-def read_part(part: Path | pa.NativeFile, metadata: RunMetadata, name: str) -> PartRows:
-    """What a part holds. Raises OutputMismatchError if it is of other settings than this metadata, and what Arrow
-    raises if it is damaged."""
+def read_part(part: Path | pa.NativeFile, metadata: RunMetadata, name: str) -> tuple[PartRows, set[_Key]]:
+    """What a part holds, by its footer and a few columns. Raises OutputMismatchError if it is of other settings than
+    this metadata, and one of _DAMAGE if these are damaged."""
     with pq.ParquetFile(part, page_checksum_verification=True) as file:
         found = decode_metadata(file.schema_arrow.metadata)
-        columns = file.read(columns=["status", "error_kind"])
+        columns = file.read(columns=["source", "page_index", "status", "error_kind"]).columns
     if found is None or found.settings_fingerprint != metadata.settings_fingerprint:
         raise OutputMismatchError(f"{name} was made with other settings: choose another --out")
-    return PartRows(
-        Counter(columns["status"].to_pylist()),
-        Counter(kind for kind in columns["error_kind"].to_pylist() if kind is not None),
-    )
-
-
-def _is_part(name: str) -> bool:
-    """Whether it is one, or what an actor that was killed has left of one; tables of shards may be `part-1.parquet`."""
-    return _PART.fullmatch(final_name(name)) is not None
+    sources, pages, statuses, errors = (column.to_pylist() for column in columns)
+    rows = PartRows(Counter(statuses), Counter(kind for kind in errors if kind is not None))
+    return rows, set(zip(sources, pages, strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -68,6 +68,15 @@ class Item:
         held = [(document.source, document.size, document.mtime_ns) for document in self.documents]
         digest = hashlib.sha256(json.dumps([self.pages, held]).encode()).hexdigest()
         return f"part-{self.number:06d}-{digest[:16]}.parquet"
+
+    def is_held_by(self, held: Set[tuple[str, int | None]]) -> bool:
+        """Whether a part with these sources and pages may be its own: it has rows of every document, and of no other,
+        nor of other pages. One that could not be counted may have any, or none."""
+        counts = {each.source: each.page_count for each in self.documents}
+        wanted = {source: {None, *wanted_pages(self.pages, count)} for source, count in counts.items() if count}
+        sources = {source for source, _ in held}
+        is_of_these = all(page_index in wanted.get(source, {page_index}) for source, page_index in held)
+        return wanted.keys() <= sources <= counts.keys() and is_of_these
 
     def failed_rows(self, failure: Failure, *, attempts: int) -> Iterator[PageResult]:
         """Yield all of its rows, failed."""

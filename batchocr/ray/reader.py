@@ -101,7 +101,7 @@ class Reader:
                 parquet.write(local, [], self._session.metadata)
             if item.pages != self._config.pages:
                 _name_pages(item, local)
-            rows = read_part(local, self._session.metadata, item.name)
+            rows, _ = read_part(local, self._session.metadata, item.name)
             self._put(local, item.name)
         return ItemRead(rows, report)
 

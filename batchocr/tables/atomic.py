@@ -122,14 +122,19 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn an OSError inside the block into an OutputError that says why `path` cannot be read. A pipe is refused, as
-    opening it would wait for its other end."""
+    """Turn an OSError inside the block into an OutputError that says why `path` cannot be read, as that it is a pipe or
+    a device."""
     try:
-        if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
-            raise OutputError(f"cannot read {path}: it is not an ordinary file")
+        require_ordinary(path)
         yield
     except OSError as error:
         raise OutputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def require_ordinary(path: Path) -> None:
+    """Raise OSError if it is a pipe or a device: opening it might wait for its other end."""
+    if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "it is not an ordinary file")
 
 
 def _sync_folder(folder: Path) -> None:

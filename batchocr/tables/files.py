@@ -17,6 +17,7 @@ UNFINISHED_REPORT = b'{"complete": false}\n'
 CLUSTER_REPORT_NAME = "report.json"
 """Of the report of a run on a cluster, one for all parts in its folder."""
 
+_CLUSTER_PART = re.compile(r"part-[0-9]{6,}-[0-9a-f]{16}\.parquet")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 
 
@@ -58,6 +59,19 @@ def leftovers_of(files: Iterable[Path]) -> Iterator[Path]:
         names = {file.name for file in ours}
         with os.scandir(folder) as entries:
             yield from (folder / entry.name for entry in entries if final_name(entry.name) in names - {entry.name})
+
+
+def is_cluster_part(name: str) -> bool:
+    """Whether it is that of a part of a cluster's table, or of what an actor that was killed has left of one; tables of
+    shards may be `part-1.parquet`."""
+    return _CLUSTER_PART.fullmatch(final_name(name)) is not None
+
+
+def how_to_restore(path: Path) -> str:
+    """What to do about a table that is damaged."""
+    if is_cluster_part(path.name):
+        return "restore it, or run the same `batchocr ray` again, which reads its documents again"
+    return "restore it, or read the documents again with `batchocr run --overwrite`"
 
 
 def is_beside_a_table(name: str) -> bool:

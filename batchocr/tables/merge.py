@@ -11,9 +11,10 @@ from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
 
-from batchocr.data import PageResult
+from batchocr.data import PageResult, counted
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.machine import allow_open_files
+from batchocr.option_values import parse_page_spec
 from batchocr.pages.input.globs import PathKey, path_key
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import reading
@@ -147,19 +148,40 @@ def _placed(part: TablePart, number: int, key_of: Callable[[PageResult], _Key]) 
 
 
 def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_others: int) -> Iterator[_Placed]:
-    """Yield the rows, without those whose place another takes: one of the parts behind the first `num_others`. Raises
-    OutputMismatchError if the two are of different versions of a file."""
-    for _, of_document in groupby(rows, key=lambda placed: placed.row.source):
+    """Yield the rows, without those whose place another takes: one of the parts behind the first `num_others`. The row
+    of a document as a whole gives its place to all of the pages, or to none. Raises OutputMismatchError if two are of
+    different versions of a file."""
+    not_taken: list[str] = []
+    for source, of_document in groupby(rows, key=lambda placed: placed.row.source):
         document = [*of_document]
-        preferred = [placed for placed in document if placed.part >= num_others and placed.row.status != "failed"]
-        pages = {placed.row.page_index for placed in preferred}
-        for placed in document:
-            if placed.part < num_others and preferred:
-                _require_same_file(placed, preferred[0], parts)
-                if placed.row.page_index is None or placed.row.page_index in pages:
-                    continue
-            if placed.part < num_others or placed.row.status != "failed":
-                yield placed
+        others = [placed for placed in document if placed.part < num_others]
+        again = [placed for placed in document if placed.part >= num_others]
+        taken = [placed for placed in again if placed.row.status != "failed"]
+        for placed in [*others, *taken] if taken else []:
+            _require_same_file(placed, taken[0], parts)
+        if taken and others and others[0].row.page_index is None:
+            if _are_all_pages(again, parts[others[0].part]):
+                others, taken = others[1:], again  # those of its pages that failed, too
+            else:
+                not_taken.append(source)
+                taken = []
+        pages = {placed.row.page_index for placed in taken}
+        kept = [placed for placed in others if placed.row.page_index not in pages]
+        yield from sorted([*kept, *taken], key=attrgetter("key"))
+    if not_taken:
+        logger.warning(
+            "%s, %r among them, failed as a whole, and not all pages were read again: those that were are left out; "
+            "read all pages of these documents again",
+            counted(len(not_taken), "document"),
+            not_taken[0],
+        )
+
+
+def _are_all_pages(rows: Sequence[_Placed], part: TablePart) -> bool:
+    """Whether these are rows of all the pages of their document that the run of this part was to read."""
+    page_count, spec = rows[0].row.page_count, (part.metadata.selection or {}).get("pages", "1-r1")
+    pages = {placed.row.page_index for placed in rows}
+    return page_count is not None and pages.issuperset(parse_page_spec(spec).pages(page_count))
 
 
 def _require_same_file(placed: _Placed, preferred: _Placed, parts: Sequence[TablePart]) -> None:

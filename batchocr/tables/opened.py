@@ -19,7 +19,7 @@ from batchocr.storage.uris import is_uri
 from batchocr.tables import derived, jsonl
 from batchocr.tables.atomic import reading
 from batchocr.tables.earlier import metadata_of_journal
-from batchocr.tables.files import is_beside_a_table, journal_path, metadata_path, table_of_journal
+from batchocr.tables.files import how_to_restore, is_beside_a_table, journal_path, metadata_path, table_of_journal
 from batchocr.tables.index import RowIndex, page_rank
 from batchocr.tables.journal import indexed, read_row
 from batchocr.tables.remote_output import fetch_tables
@@ -216,6 +216,6 @@ def _why_not_ours(path: Path) -> str:
         advice = "put that back, or run again if a run was killed as it wrote them"
     else:
         reason = "lacks the metadata that this version of batchocr writes"
-        advice = "restore it, or use the batchocr that wrote it"
+        advice = how_to_restore(path)
     made_by_others = "what another program made of a table, only view, export, compare and open_table take"
     return f"{path} {reason}: {advice}; {made_by_others}"

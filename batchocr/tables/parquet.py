@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.tables.atomic import atomic_file, reading
+from batchocr.tables.files import how_to_restore
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, from_row, to_row
 
 ROW_GROUP_PAGES = 256
@@ -95,10 +96,7 @@ def _taking(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise OutputError(
-            f"cannot read {path}: {error}; it is damaged: restore it, or "
-            "read the documents again with `batchocr run --overwrite`"
-        ) from error
+        raise OutputError(f"cannot read {path}: {error}; it is damaged: {how_to_restore(path)}") from error
 
 
 def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
@@ -115,10 +113,7 @@ def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
     if found != _digest_without(file, position):
         if _is_derived(file):
             return False
-        raise OutputError(
-            f"{path} was damaged or changed since it was written: restore it, or "
-            "read the documents again with `batchocr run --overwrite`"
-        )
+        raise OutputError(f"{path} was damaged or changed since it was written: {how_to_restore(path)}")
     _SOUND.add(version)
     return True
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +179,14 @@ def test_the_report_beside_the_table_is_at_the_top(tmp_path: Path, report: str |
     assert "acme/reader" in text
     assert [part for part in expected if part in text] == expected
     assert ("Bottleneck" in text) == bool(expected)
+
+
+def test_a_report_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    parquet.write(tmp_path / "a.parquet", [row("a.pdf")], METADATA)
+    before = groups(open_table(tmp_path))
+    os.mkfifo(tmp_path / "report.json")
+    os.mkfifo(report_path(tmp_path / "a.parquet"))
+    assert groups(open_table(tmp_path / "a.parquet")) == before
 
 
 def test_the_report_of_a_run_on_a_cluster_is_that_of_all_parts_in_its_folder(tmp_path: Path) -> None:

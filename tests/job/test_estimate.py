@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -115,6 +116,12 @@ def test_the_rate_of_a_run_that_found_its_answers_in_a_cache_is_not_taken(
             estimate_like(tmp_path / "report.json", 100)
     else:
         assert estimate_like(tmp_path / "report.json", 100).pages_per_second == 10.0
+
+
+def test_a_report_that_is_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "report.json")
+    with pytest.raises(UsageError, match=r"report\.json: it is not an ordinary file"):
+        estimate_like(tmp_path / "report.json", 100)
 
 
 @pytest.mark.parametrize(

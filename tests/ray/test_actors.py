@@ -18,7 +18,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
 from batchocr.pages.input.sources import Found, find_documents
 from batchocr.ray import driver
-from batchocr.ray.cluster import ActorPlan, plan_actors
+from batchocr.ray.cluster import ActorPlan, joined, plan_actors
 from batchocr.ray.folder import OutputFolder, PartRows
 from batchocr.ray.items import plan_items
 from batchocr.ray.reader import ItemRead, Loaded
@@ -79,6 +79,22 @@ class StandIn:
         pass
 
 
+class NoNodeAlive(StandIn):
+    """A Ray whose nodes are dead: no call ends. It asks for a stop at the third wait, and lasts for five."""
+
+    def __init__(self, stop: StopSwitch) -> None:
+        super().__init__({"CPU": 2}, {"CPU": 2}, alive=False)
+        self._stop = stop
+        self._num_waits = 0
+
+    def wait(self, calls: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
+        self._num_waits += 1
+        assert self._num_waits < 5, "the run goes on"
+        if self._num_waits == 3:
+            self._stop.request("stop_after")
+        return [], calls
+
+
 @pytest.mark.parametrize(
     ("nodes", "device", "wanted", "plan"),
     [
@@ -129,18 +145,20 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., driv
     (tmp_path / "in").mkdir()
     draw_pdf(tmp_path / "in" / "a.pdf", "one", "two", "three")
 
-    @contextmanager
-    def connected(_: object) -> Iterator[StandIn]:
-        yield StandIn({"CPU": 2})
+    def run(
+        ray: StandIn | None = None, address: str | None = None, stop: StopSwitch | None = None, **said: object
+    ) -> driver.Driver:
+        @contextmanager
+        def connected(_: object) -> Iterator[StandIn]:
+            yield ray or StandIn({"CPU": 2})
 
-    def run(**said: object) -> driver.Driver:
         monkeypatch.setattr(driver, "connected", connected)
         monkeypatch.setattr(driver, "Reader", type("Said", (Actor,), said))
         listed = find_documents([str(tmp_path / "in")])
         found, folder = Found(listed.documents, {}, listed.roots), OutputFolder(str(tmp_path / "out"))
         items = plan_items(found, Config(), None, 1000)
         running = driver.Driver(Config(), found, folder, items, None, actors=None)
-        running.run(None, StopSwitch(), None)
+        running.run(address, stop or StopSwitch(), None)
         return running
 
     return run
@@ -182,3 +200,38 @@ def test_a_run_ends_when_another_one_begins_in_its_folder(drive: Callable[..., d
 def test_all_nodes_need_the_same_version(drive: Callable[..., driver.Driver]) -> None:
     with pytest.raises(OutputMismatchError, match=r"0\.0 on node-0"):
         drive(metadata=RunMetadata("0.0", "none", "0", "0", {}))
+
+
+@pytest.mark.parametrize(("address", "reason"), [(None, "requested"), ("auto", "stop_after")])
+def test_a_ray_that_was_started_here_and_is_dead_ends_the_run_and_other_clusters_are_waited_for(
+    drive: Callable[..., driver.Driver],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    address: str | None,
+    reason: str,
+) -> None:
+    monkeypatch.setattr(driver, "_WAIT_NOTICE_S", 0.0)
+    drive(ray=NoNodeAlive(stop := StopSwitch()), address=address, stop=stop)
+    assert stop.reason == reason
+    assert caplog.messages[0].endswith("nodes: node-0 (dead), node-1 (dead)")
+    assert ("started here has ended" in caplog.messages[0]) == (address is None)
+
+
+def test_an_actor_that_was_lost_with_the_last_node_is_no_failed_start(
+    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_WAIT_NOTICE_S", 0.0)
+    drive(ray=StandIn({"CPU": 2}, alive=False), stop=(stop := StopSwitch()), loading=RayError("its node has died"))
+    assert stop.reason == "requested"
+
+
+def test_a_run_starts_ray_unless_a_cluster_is_named_or_it_is_connected_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    assert joined(None) is None
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    assert joined(None) == "auto"
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert joined(None) == "10.0.0.1:6379"
+    assert joined("auto") == "auto"

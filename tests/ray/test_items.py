@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from batchocr.config import Config
 from batchocr.data import Document, Failure
 from batchocr.job.survey.look import count_pages
@@ -94,3 +96,22 @@ def test_an_object_of_a_store_is_known_by_its_listing_and_not_looked_for_on_disk
     assert planned == PlannedDocument("a.pdf", 5, 7, path="s3://bucket/a.pdf")
     assert planned.document == document
     assert not planned.is_same(look_at_file(Document("s3://bucket/a.pdf", "a.pdf", size=5, mtime_ns=8)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "fits"),
+    [
+        ([("a", 1), ("a", 2), ("b", None), ("c", 7)], True),
+        ([("a", None), ("b", 2)], True),
+        ([("a", 1), ("b", 1), ("d", 0)], False),
+        ([("a", 0), ("b", 1)], False),
+        ([("a", 1), ("c", 0)], False),
+        ([], False),
+    ],
+    ids=["its own", "a document as a whole", "another document", "another page", "a document less", "nothing"],
+)
+def test_a_part_holds_rows_of_all_documents_that_were_counted_and_no_others(
+    rows: list[tuple[str, int | None]], fits: bool
+) -> None:
+    documents = planned("a", 3), planned("b", 3), planned("c", None)
+    assert Item(0, "2-3", 5, documents).is_held_by(rows) == fits

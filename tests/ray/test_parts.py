@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -71,15 +73,15 @@ def test_the_next_run_finds_the_plan_and_the_parts(out: str, items: list[Item], 
     plan = later.plan()
     assert plan is not None
     assert (plan.metadata, [item.name for item in plan.items]) == (METADATA, names)
-    rows = later.rows_of(names, METADATA)
+    rows = later.rows_of(items, METADATA)
     assert {name: (dict(held.by_status), dict(held.errors)) for name, held in rows.items()} == {
         names[0]: ({"failed": 2}, {"crashed": 2})
     }
     later.begin(METADATA, None, items[1:])
-    assert not later.rows_of(names, METADATA)
+    assert not later.rows_of(items, METADATA)
     put(later, items[1], tmp_path)
     later.begin(METADATA, None, items, afresh=True)
-    assert not later.rows_of(names, METADATA)
+    assert not later.rows_of(items, METADATA)
 
 
 def test_what_a_killed_actor_has_left_of_a_part_goes(items: list[Item], tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_a_run_ends_when_another_one_begins_in_its_folder(out: str, items: list[
     with pytest.raises(OutputError, match="another run has begun"):
         first_run.end(items)
     second_run.end(items[1:])
-    assert set(second_run.rows_of([item.name for item in items], METADATA)) == {items[1].name}
+    assert set(second_run.rows_of(items, METADATA)) == {items[1].name}
 
 
 def test_a_damaged_part_is_read_again_and_one_of_other_settings_is_refused(
@@ -119,12 +121,44 @@ def test_a_damaged_part_is_read_again_and_one_of_other_settings_is_refused(
     for item in items:
         put(folder, item, tmp_path)
     with pytest.raises(OutputMismatchError, match="other settings"):
-        folder.rows_of(names, RunMetadata(own_version(), "none", "0", "1", {}))
+        folder.rows_of(items, RunMetadata(own_version(), "none", "0", "1", {}))
     torn = tmp_path / "torn"
     torn.write_bytes((tmp_path / names[0]).read_bytes()[:-9])
     folder.files.put(torn, names[0])
-    assert set(folder.rows_of(names, METADATA)) == {names[1]}
+    assert set(folder.rows_of(items, METADATA)) == {names[1]}
     assert f"{names[0]} in {folder} is damaged" in caplog.text
+
+
+def test_a_flipped_bit_changes_nothing_that_a_part_is_said_to_hold_and_is_found_by_verify(
+    items: list[Item], tmp_path: Path
+) -> None:
+    folder, name = OutputFolder(str(tmp_path / "out")), items[0].name
+    put(folder, items[0], tmp_path)
+    [sound], data = folder.rows_of(items[:1], METADATA).values(), (tmp_path / name).read_bytes()
+    num_noticed = 0
+    for position in range(4, len(data), 97):
+        (tmp_path / "out" / name).write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        with suppress(OutputMismatchError):
+            num_noticed += (found := folder.rows_of(items[:1], METADATA)) == {}
+            assert found in ({}, {name: sound}), position
+        with pytest.raises(OutputError, match="run the same `batchocr ray` again"):
+            parquet.read_metadata(tmp_path / "out" / name)
+    assert num_noticed
+
+
+def test_a_part_that_lies_under_the_name_of_another_is_read_again(out: str, items: list[Item], tmp_path: Path) -> None:
+    folder = OutputFolder(out)
+    for item, other in (items, items[::-1]):
+        put(folder, item, tmp_path)
+        folder.files.put(tmp_path / item.name, other.name)
+        assert set(folder.rows_of(items, METADATA)) == {item.name}
+
+
+def test_a_part_that_is_a_pipe_is_an_error_and_not_waited_for(items: list[Item], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / items[0].name)
+    with pytest.raises(OutputError, match="it is not an ordinary file"):
+        OutputFolder(str(tmp_path / "out")).rows_of(items, METADATA)
 
 
 def test_a_part_that_cannot_be_fetched_is_not_taken_for_damaged(
@@ -134,7 +168,7 @@ def test_a_part_that_cannot_be_fetched_is_not_taken_for_damaged(
     put(folder, items[0], tmp_path)
     denied = first(-1, answering("403 Forbidden", "AccessDenied"), ending=items[0].name)
     with store.failing(denied), pytest.raises(OutputError, match="access is denied"):
-        folder.rows_of([items[0].name], METADATA)
+        folder.rows_of(items[:1], METADATA)
 
 
 def test_a_run_that_starts_over_keeps_what_is_there_until_it_can_read(
@@ -149,7 +183,7 @@ def test_a_run_that_starts_over_keeps_what_is_there_until_it_can_read(
     plan = folder.plan()
     assert plan is not None
     assert plan.metadata == METADATA
-    assert set(folder.rows_of([item.name for item in items], METADATA)) == {items[0].name}
+    assert set(folder.rows_of(items, METADATA)) == {items[0].name}
 
 
 def test_parts_that_no_cluster_has_put_are_never_removed(items: list[Item], tmp_path: Path, model: Path) -> None:

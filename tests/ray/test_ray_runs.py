@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 import time
@@ -73,11 +74,24 @@ def test_a_driver_that_is_killed_and_an_actor_that_is_killed_leave_the_table_of_
     assert report["exit_code"] == 3
 
 
-def actors_below(pid: int) -> list[psutil.Process]:
+@pytest.mark.long
+@pytest.mark.parametrize("call", ["load", "read"])
+def test_a_run_whose_own_ray_has_died_ends_within_two_minutes_and_says_what_to_do(place: Path, call: str) -> None:
+    running = subprocess.Popen(command(place, f"lost-{call}"), stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: actors_below(running.pid, call))
+    [raylet] = [child for child in psutil.Process(running.pid).children() if child.name() == "raylet"]
+    raylet.kill()
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 75, said
+    assert "the Ray that was started here has ended, as when memory runs out; run the same command again" in said
+    assert f"{platform.node()} (dead)" in said
+
+
+def actors_below(pid: int, call: str = "read") -> list[psutil.Process]:
     """The processes of actors that have begun to load or read, below a driver."""
     try:
         children = psutil.Process(pid).children(recursive=True)
-        return [process for process in children if process.cmdline()[:1] == ["ray::Reader.read"]]
+        return [process for process in children if process.cmdline()[:1] == [f"ray::Reader.{call}"]]
     except psutil.Error:
         return []
 

@@ -142,3 +142,43 @@ def test_a_preferred_row_that_failed_is_left_out_and_one_of_another_file_is_refu
     code, _, said = said_by("merge", part, "--out", tmp_path / "none.parquet", "--prefer", changed)
     assert code == 6
     assert re.search(r"a\.pdf has changed between .*1\.parquet and .*3\.parquet", said)
+
+
+WHOLE = PageResult("a.pdf", None, "failed", error_kind="timeout", error_message="slow")
+
+
+def read_again(*pages: int, failed: int | None = None) -> list[PageResult]:
+    """Rows of these pages of a document of four, one of which failed."""
+    rows = [PageResult("a.pdf", page, "ok", "d", 4, markdown=f"again {page}") for page in pages]
+    return [replace(row, status="failed", error_kind="timeout") if row.page_index == failed else row for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("selection", "again", "expected"),
+    [
+        ({}, read_again(0, 1, 2, 3), [0, 1, 2, 3]),
+        ({}, read_again(0, 1, 2, 3, failed=2), [0, 1, 2, 3]),
+        ({"pages": "2-3"}, read_again(1, 2), [1, 2]),
+        ({}, read_again(2), [None]),
+        ({}, read_again(0, 1, 2), [None]),
+        ({"pages": "2-4"}, read_again(1, 2), [None]),
+    ],
+    ids=["all", "all, and one failed", "all that were asked for", "one of four", "three of four", "two of three"],
+)
+def test_the_row_of_a_document_as_a_whole_gives_its_place_to_all_of_its_pages_or_to_none(
+    tmp_path: Path, selection: Mapping[str, str], again: list[PageResult], expected: list[int | None]
+) -> None:
+    part, preferred, out = (tmp_path / f"{name}.parquet" for name in ("part", "again", "out"))
+    table_for(part).write(part, [WHOLE], replace(METADATA, selection=selection))
+    write_table(preferred, again)
+    code, _, said = said_by("merge", part, "--out", out, "--prefer", preferred)
+    assert (code, [row.page_index for row in read_rows(out)]) == (0, expected)
+    assert ("1 document, 'a.pdf' among them, failed as a whole" in said) == (expected == [None])
+
+
+def test_pages_of_two_versions_of_a_file_do_not_stand_for_a_document_as_a_whole(tmp_path: Path) -> None:
+    part, one = write_table(tmp_path / "1.parquet", [WHOLE]), write_table(tmp_path / "2.parquet", read_again(0, 1))
+    other = write_table(tmp_path / "3.parquet", [replace(row, doc_id="other") for row in read_again(2, 3)])
+    code, _, said = said_by("merge", part, "--out", tmp_path / "out.parquet", "--prefer", one, "--prefer", other)
+    assert code == 6
+    assert re.search(r"a\.pdf has changed between .*3\.parquet and .*2\.parquet", said)

@@ -16,10 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from batchocr.data import Block, PageResult
+from batchocr.documents.audit.audit_table import read_settings
 from batchocr.errors import OutputError, UsageError
 from batchocr.tables import jsonl, parquet
 from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import files_of, metadata_path, temporary_path
+from batchocr.tables.opened import open_rows
+from batchocr.tables.page_list import read_page_list
 from batchocr.tables.schema import BLOCK_TYPE, PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata
 from batchocr.tables.table import TableFormat, table_for
 
@@ -112,6 +115,29 @@ def test_a_table_that_is_a_pipe_is_an_error_and_not_waited_for(out: Path, table:
         list(table.read_rows(out))
     with suppress(OutputError):
         assert table.read_metadata(out) is None
+
+
+def test_an_audit_or_a_list_of_pages_that_is_a_pipe_is_an_error_and_not_waited_for(out: Path) -> None:
+    os.mkfifo(out)
+    for read in (read_page_list, read_settings):
+        with pytest.raises(OutputError, match="it is not an ordinary file"):
+            read(out)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("results.parquet", "read the documents again with `batchocr run --overwrite`"),
+        ("part-000000-0123456789abcdef.parquet", "run the same `batchocr ray` again"),
+    ],
+)
+def test_what_to_do_about_damage_fits_what_wrote_the_table(tmp_path: Path, name: str, remedy: str) -> None:
+    parquet.write(path := tmp_path / name, PAGES, METADATA)
+    content = path.read_bytes()
+    for damaged in (content[:30] + bytes([content[30] ^ 1]) + content[31:], content[:-9]):
+        path.write_bytes(damaged)
+        with pytest.raises(OutputError, match=remedy):
+            open_rows(path, ours=True)
 
 
 def test_a_table_of_a_pinned_model_says_its_commit_and_one_from_before_that_can_be_read(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from batchocr.tables.atomic import require_ordinary
 from batchocr.tables.files import CLUSTER_REPORT_NAME, report_path
 from batchocr.tables.opened import StoredRows
 from batchocr.tables.schema import RunMetadata
@@ -54,6 +55,7 @@ def groups(table: StoredRows) -> list[FactGroup]:
 def _read_report(path: Path) -> Mapping[str, Any]:
     """A report; empty if there is none that can be read."""
     try:
+        require_ordinary(path)
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}

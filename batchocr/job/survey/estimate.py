@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter
 from batchocr.errors import UsageError
 from batchocr.job.survey.sample import Sample
 from batchocr.processes.counts import DEVICE_STAGES
+from batchocr.tables.atomic import require_ordinary
 
 Basis = Literal["pages read", "earlier run"]
 
@@ -74,6 +75,7 @@ def _seconds_of_pages(sample: Sample) -> Sequence[float]:
 def estimate_like(report: Path, pages: float) -> Estimate:
     """The time at the rate of an earlier run. report: what it wrote at its end. Raises UsageError."""
     try:
+        require_ordinary(report)
         run = _REPORT.validate_python(json.loads(report.read_bytes()))
     except (OSError, ValueError, RecursionError) as error:  # those from json, and ValidationError
         reason = getattr(error, "strerror", None) or "it is not the report of a run that read pages"

@@ -25,7 +25,6 @@ _TRUETYPE: Final = zlib.decompress(
 """A TrueType font of 496 bytes, made with fontTools' FontBuilder. Its one glyph is a box from the descent to the
 ascent, which is never drawn: PDFium leaves out text along a page's height if its glyphs are empty."""
 
-_MAX_CODES: Final = 0xFFFF
 _PER_SECTION: Final = 100
 """Codes that a section of a ToUnicode map may have."""
 
@@ -38,7 +37,7 @@ class GlyphlessFont:
 
     def encoded(self, text: str) -> str:
         """The text as hexadecimal codes. A document with more characters than codes has the last one for the rest."""
-        codes = (self._codes.setdefault(letter, min(len(self._codes) + 1, _MAX_CODES)) for letter in text)
+        codes = (self._codes.setdefault(letter, min(len(self._codes) + 1, 0xFFFF)) for letter in text)
         return "".join([f"{code:04x}" for code in codes])
 
     def write_into(self, document: pymupdf.Document, number: int) -> None:

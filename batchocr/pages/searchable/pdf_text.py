@@ -67,10 +67,10 @@ class TextWriter:
     def _write_outline(self, entries: Iterable[OutlineEntry]) -> None:
         """Add the entries: the first of level 1, and none more than one deeper than the one before."""
         known = [entry for entry in entries if entry.page_index < self.document.page_count]
-        levels = accumulate(known, lambda level, entry: min(entry.level, level + 1), initial=0)
-        next(levels)
-        pairs = zip(levels, known, strict=True)
-        self.document.set_toc([[level, entry.title, entry.page_index + 1] for level, entry in pairs])
+        levels = [*accumulate(known, lambda level, entry: min(entry.level, level + 1), initial=0)][1:]
+        self.document.set_toc(
+            [[level, each.title, each.page_index + 1] for level, each in zip(levels, known, strict=True)]
+        )
         for number, entry in zip(self.document.get_outline_xrefs(), known, strict=True):
             page = self.document.load_page(entry.page_index)
             to = pymupdf.Point(0, (entry.y or 0) * page.rect.height) * _to_own_units(page)
@@ -110,7 +110,7 @@ class TextWriter:
             place = pymupdf.Matrix(1, 0, 0, -1, box.x0, box.y1 - DESCENT * size) * turn * matrix
             numbers = " ".join(f"{number:.4f}".rstrip("0").rstrip(".") for number in place)
             codes = self._font.encoded(drawn(word.text) + " " * (index < len(words) - 1))
-            yield f"/{self._font_name} {size:.2f} Tf {max(1, stretch):.1f} Tz {numbers} Tm<{codes}>Tj"
+            yield f"/Glyphless{self._font_number} {size:.2f} Tf {max(1, stretch):.1f} Tz {numbers} Tm<{codes}>Tj"
 
     def _show(self, page: pymupdf.Page, streams: Sequence[int]) -> None:
         """Make these the page's contents; ours is the first, where no state of the others changes what it means."""
@@ -123,12 +123,8 @@ class TextWriter:
         holder, key = (page.xref, "Resources/Font") if number is None else (number, "Font")
         number = reference(value_text(document, holder, key))
         holder, key = (holder, f"{key}/") if number is None else (number, "")
-        document.xref_set_key(holder, f"{key}{self._font_name}", f"{self._font_number} 0 R")
-
-    @property
-    def _font_name(self) -> str:
-        """A name that no resource of the document has."""
-        return f"Glyphless{self._font_number}"
+        name = f"Glyphless{self._font_number}"  # no resource of the document has it
+        document.xref_set_key(holder, f"{key}{name}", f"{self._font_number} 0 R")
 
 
 def _is_as_read(page: pymupdf.Page, text: PageText) -> bool:

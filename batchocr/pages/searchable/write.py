@@ -50,8 +50,9 @@ def write_searchable(
                 yield from add_pages(pdf, path, document)
             writer = TextWriter(pdf, additions)
             yield from writer.write(pages_in(text_path))
-            _identify(pdf, text_path)
-            _save(pdf, to_path, is_new=is_new)
+            if pdf.is_dirty:
+                _identify(pdf, text_path)
+                _save(pdf, to_path, is_new=is_new)
             yield SearchableMade(writer.num_hidden_lines)
     except (OSError, pymupdf.mupdf.FzErrorSystem) as error:
         if not any(reason in str(error) for reason in _NO_ROOM):
@@ -61,9 +62,8 @@ def write_searchable(
 
 def _is_signed(pdf: pymupdf.Document) -> bool:
     """Whether a field of the form is a signature that has a value, or rights depend on the file's bytes."""
-    catalog = pdf.pdf_catalog()
-    is_signed = value_text(pdf, catalog, "Perms") != "null"
-    waiting, seen = set(array_references(pdf, catalog, "AcroForm/Fields") or ()), set[int]()
+    is_signed = value_text(pdf, pdf.pdf_catalog(), "Perms") != "null"
+    waiting, seen = set(array_references(pdf, pdf.pdf_catalog(), "AcroForm/Fields") or ()), set[int]()
     while waiting and not is_signed:
         seen.add(field := waiting.pop())
         is_signed = inherited_text(pdf, field, "FT") == "/Sig" and inherited_text(pdf, field, "V") != "null"
@@ -73,8 +73,6 @@ def _is_signed(pdf: pymupdf.Document) -> bool:
 
 def _identify(pdf: pymupdf.Document, text_path: str) -> None:
     """Name this version of the PDF by its text, and not by chance as MuPDF does: the same text makes the same file."""
-    if not pdf.is_dirty:
-        return
     with open(text_path, "rb") as text:
         digest = hashlib.file_digest(text, partial(hashlib.blake2b, digest_size=16)).hexdigest()
     first = _FIRST_ID.match(pdf.xref_get_key(-1, "ID")[1])
@@ -82,8 +80,6 @@ def _identify(pdf: pymupdf.Document, text_path: str) -> None:
 
 
 def _save(pdf: pymupdf.Document, path: str, *, is_new: bool) -> None:
-    if not is_new and not pdf.is_dirty:
-        return
     if not is_new and pdf.can_save_incrementally():
         pdf.save(path, incremental=True, encryption=pymupdf.PDF_ENCRYPT_KEEP, no_new_id=True)
         return
