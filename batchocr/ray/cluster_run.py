@@ -134,6 +134,11 @@ def read_on_cluster(
             file.write(report.to_json().encode() + b"\n")
     else:
         folder.put_text(f"{report.to_json()}\n", CLUSTER_REPORT_NAME)
+    if stop.reason == "stop_after" and driver.first_ready_s is not None and not driver.tally.parts_read:
+        raise UsageError(
+            "--stop-after was over before the first item was finished, and would be the next time: nothing was read in "
+            f"{report.work_seconds:.0f} s; give the run more time, or items fewer pages (--pages-per-task)"
+        )
     return report
 
 

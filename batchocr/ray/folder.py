@@ -11,9 +11,9 @@ import secrets
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from batchocr.data import ErrorKind, Status
 from batchocr.errors import NotFoundError, OutputError, OutputMismatchError, PageError, UsageError, of_store
 from batchocr.ray.items import ClusterPlan, Item
-from batchocr.storage.objects import list_below, open_object, remove
+from batchocr.storage.objects import list_below, remove
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file, reading, writing
 from batchocr.tables.files import CLUSTER_REPORT_NAME, is_cluster_part
@@ -35,7 +35,6 @@ from batchocr.tables.schema import RunMetadata, decode_metadata
 logger = logging.getLogger(__name__)
 
 _PLAN_NAME = "run.json"
-_DAMAGE = (pa.ArrowException, OSError, ValueError)
 _Key = tuple[str, int | None]
 """A row's `source` and `page_index`."""
 
@@ -60,14 +59,11 @@ class Folder:
         with reading(self._path):
             return set(os.listdir(self._path)) if self._path.exists() else set()
 
-    def open(self, name: str) -> pa.NativeFile:
-        """A file of which only some bytes are to be read. It raises OSError."""
-        with reading(self._path / name):
-            return pa.OSFile(str(self._path / name))
-
-    def fetch(self, name: str, to: Path) -> None:
-        with reading(self._path / name), writing(to):
-            shutil.copyfile(self._path / name, to)
+    @contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        """The file itself."""
+        with reading(self._path / name), open(self._path / name, "rb"):
+            yield self._path / name
 
     def put(self, local: Path, name: str) -> None:
         with writing(self._path):
@@ -97,11 +93,12 @@ class Prefix:
         except PageError as error:
             raise of_store(error, str(error)) from error
 
-    def open(self, name: str) -> pa.NativeFile:
-        return open_object(f"{self}{name}")
-
-    def fetch(self, name: str, to: Path) -> None:
-        fetch_file(f"{self}{name}", to)
+    @contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        """A copy of the object."""
+        with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
+            fetch_file(f"{self}{name}", path := Path(folder, name))
+            yield path
 
     def put(self, local: Path, name: str) -> None:
         put_file(local, f"{self}{name}")
@@ -147,8 +144,7 @@ class OutputFolder:
         """The plan of an earlier run; None if there was none. Raises OutputMismatchError if it is damaged."""
         if _PLAN_NAME not in self.files.names():
             return None
-        with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
-            self.files.fetch(_PLAN_NAME, local := Path(folder, _PLAN_NAME))
+        with self.files.local(_PLAN_NAME) as local:
             try:
                 return _PLAN.validate_json(local.read_bytes())
             except ValidationError as error:
@@ -221,14 +217,8 @@ class OutputFolder:
     def _rows(self, item: Item, metadata: RunMetadata) -> PartRows | None:
         name = f"{item.name} in {self}"
         rows, keys = None, set[_Key]()
-        try:
-            with self.files.open(item.name) as file:
-                rows, keys = read_part(file, metadata, name)
-        except (*_DAMAGE, PageError):  # the part, or the way to it
-            with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
-                self.files.fetch(item.name, local := Path(folder, item.name))
-                with suppress(*_DAMAGE):
-                    rows, keys = read_part(local, metadata, name)
+        with self.files.local(item.name) as part, suppress(pa.ArrowException, OSError, ValueError):
+            rows, keys = read_part(part, metadata, name)
         if rows is not None and item.is_held_by(keys):
             return rows
         logger.warning("%s is damaged, or of other documents, and is read again", name)
@@ -253,9 +243,9 @@ class OutputFolder:
             logger.info("removed %d parts that are not of this run or whose documents have changed", len(others))
 
 
-def read_part(part: Path | pa.NativeFile, metadata: RunMetadata, name: str) -> tuple[PartRows, set[_Key]]:
+def read_part(part: Path, metadata: RunMetadata, name: str) -> tuple[PartRows, set[_Key]]:
     """What a part holds, by its footer and a few columns. Raises OutputMismatchError if it is of other settings than
-    this metadata, and one of _DAMAGE if these are damaged."""
+    this metadata, and what Arrow raises if these are damaged."""
     with pq.ParquetFile(part, page_checksum_verification=True) as file:
         found = decode_metadata(file.schema_arrow.metadata)
         columns = file.read(columns=["source", "page_index", "status", "error_kind"]).columns

@@ -7,6 +7,7 @@ This module does not import Ray.
 from __future__ import annotations
 
 import platform
+import shutil
 import tempfile
 import time
 from contextlib import suppress
@@ -24,6 +25,7 @@ from batchocr.pages.input.sources import Found
 from batchocr.ray.folder import OutputFolder, PartRows, read_part
 from batchocr.ray.items import Item
 from batchocr.tables import parquet
+from batchocr.tables.atomic import writing
 from batchocr.tables.schema import RunMetadata
 
 _MOST_WORKERS = 16
@@ -94,7 +96,8 @@ class Reader:
         with tempfile.TemporaryDirectory(prefix="batchocr-") as work:
             local = Path(work) / item.name
             if again:
-                self._folder.files.fetch(item.name, local)
+                with self._folder.files.local(item.name) as part, writing(local):
+                    shutil.copyfile(part, local)
             try:
                 report = read_into_table(self._session, config, found, local, StopSwitch(), None, started_s=started_s)
             except NoInputError:  # none of the pages exists, which could not be known before

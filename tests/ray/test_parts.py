@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from batchocr.config import Config
 from batchocr.data import Failure
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
+from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
 from batchocr.pages.input.sources import find_documents
 from batchocr.ray.cluster import connected
+from batchocr.ray.driver import Driver
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import Item, plan_items
 from batchocr.ray.reader import Reader
@@ -293,3 +296,22 @@ def test_a_divided_document_that_is_gone_has_each_row_once_and_is_read_when_it_i
     assert [dict(read.rows.by_status) for read in gone] == [{"failed": 2}] * 2
     assert [row.status in ("ok", "degraded") for row in open_table(out).rows()] == [True] * 4
     assert [read.rows.by_status["failed"] for read in back] == [0, 0]
+
+
+@pytest.mark.parametrize("num_read", [0, 1])
+def test_a_run_whose_time_is_over_before_its_first_item_is_finished_says_so_and_is_not_to_be_repeated(
+    items: list[Item], tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, num_read: int
+) -> None:
+    pytest.importorskip("ray")
+
+    def run_out_of_time(driver: Driver, address: str | None, stop: StopSwitch, progress: object) -> None:
+        driver.first_ready_s = time.perf_counter()
+        driver.tally.parts_read = num_read
+        stop.request("stop_after")
+
+    monkeypatch.setattr(Driver, "run", run_out_of_time)
+    if num_read:
+        assert batchocr.ray.run([tmp_path / "in"], out=tmp_path / "out", model=model, pages_per_task=2).exit_code == 75
+        return
+    with pytest.raises(UsageError, match=r"nothing was read in 0 s; .*--pages-per-task"):
+        batchocr.ray.run([tmp_path / "in"], out=tmp_path / "out", model=model, pages_per_task=2)

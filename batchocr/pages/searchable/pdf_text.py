@@ -123,8 +123,8 @@ class TextWriter:
         holder, key = (page.xref, "Resources/Font") if number is None else (number, "Font")
         number = reference(value_text(document, holder, key))
         holder, key = (holder, f"{key}/") if number is None else (number, "")
-        name = f"Glyphless{self._font_number}"  # no resource of the document has it
-        document.xref_set_key(holder, f"{key}{name}", f"{self._font_number} 0 R")
+        # No resource of the document has this name.
+        document.xref_set_key(holder, f"{key}Glyphless{self._font_number}", f"{self._font_number} 0 R")
 
 
 def _is_as_read(page: pymupdf.Page, text: PageText) -> bool:
