@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from batchocr.config import Config
-from batchocr.data import Additions, Block, PageResult
+from batchocr.data import Additions, Block, PageResult, Status
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.export.export import Export, Exported
 from batchocr.documents.export.folder import ExportFolder
@@ -30,7 +31,7 @@ from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLi
 from batchocr.processes.source_files import SourceFiles
 from tests.support.browser import chromium
 from tests.support.documents import write_table
-from tests.support.pdf_files import encoded
+from tests.support.pdf_files import GREY, encoded, pdf, stream
 from tests.support.pdfium_places import place_in_pdfium, places_in_pdfium
 
 DPI = 150
@@ -62,7 +63,9 @@ class Desk:
     def __init__(self, to: Path, root: Path, sources: SourceFiles) -> None:
         self.to, self._root, self._sources = to, root, sources
 
-    def export(self, data: bytes, *pages: list[Block], suffix: str = "pdf", **options: object) -> bytes:
+    def export(
+        self, data: bytes, *pages: list[Block], suffix: str = "pdf", status: Status = "ok", **options: object
+    ) -> bytes:
         """The file that comes of a document with these blocks."""
         doc_id = hashlib.sha256(data).hexdigest()
         source = f"{doc_id[:8]}.{suffix}"
@@ -74,7 +77,9 @@ class Desk:
             page = document.render(index)
             size = page.image.size
             rows.append(
-                PageResult(source, index, "ok", doc_id, len(pages), *size, page.dpi, markdown="", blocks=tuple(blocks))
+                PageResult(
+                    source, index, status, doc_id, len(pages), *size, page.dpi, markdown="", blocks=tuple(blocks)
+                )
             )
         document.close()
         write_table(self.to / "t.parquet", rows)
@@ -242,7 +247,7 @@ def with_hidden_letters(*, content: bytes = b"", form: bytes = b"") -> pymupdf.D
     document = scan()
     page = document[0]
     page.insert_font("helv")
-    number, fonts = add_stream(document, content), document.xref_get_key(page.xref, "Resources")[1]
+    number, fonts = add_stream(document, content), page_value(page, "Resources")
     fonts = document.xref_object(int(fonts.split()[0])) if fonts.endswith("R") else fonts
     shown = add_stream(document, form, f"<</Type/XObject/Subtype/Form/BBox[0 0 400 500]/Resources {fonts}>>")
     document.xref_set_key(page.xref, "Resources", fonts)
@@ -251,9 +256,8 @@ def with_hidden_letters(*, content: bytes = b"", form: bytes = b"") -> pymupdf.D
     return document
 
 
-@pytest.mark.parametrize("part", [{"content": HIDDEN}, {"form": HIDDEN, "content": b"q /Earlier Do Q"}])
-def test_an_earlier_ocr_is_replaced_if_the_page_has_no_other_letters(desk: Desk, part: dict[str, bytes]) -> None:
-    before = with_hidden_letters(**part)
+def test_an_earlier_ocr_is_replaced_if_the_page_has_no_other_letters(desk: Desk) -> None:
+    before = with_hidden_letters(content=HIDDEN)
     before[0].add_redact_annot((60, 300, 200, 320), fill=(0, 0, 0))
     before[0].insert_link(
         {"kind": pymupdf.LINK_URI, "from": pymupdf.Rect(60, 100, 200, 120), "uri": "https://a.example"}
@@ -267,6 +271,18 @@ def test_an_earlier_ocr_is_replaced_if_the_page_has_no_other_letters(desk: Desk,
         assert [note.type for note in new[0].annots()] == [note.type for note in old[0].annots()]
         assert [link["uri"] for link in new[0].get_links()] == ["https://a.example"]
     assert made.startswith(data) and desk.done.hidden_lines == 0
+
+
+@pytest.mark.parametrize(
+    ("hidden", "status"), [({"form": HIDDEN, "content": b"q /Earlier Do Q"}, "ok"), ({"content": HIDDEN}, "degraded")]
+)
+def test_an_earlier_ocr_stays_in_a_form_and_where_the_page_was_read_in_part(
+    desk: Desk, hidden: dict[str, bytes], status: Status
+) -> None:
+    made = desk.export(with_hidden_letters(**hidden).tobytes(), [paragraph()], status=status)
+    with pymupdf.open("pdf", made) as document:
+        assert "sumdia1" in document[0].get_text() and document[0].search_for("punctual")
+    assert desk.done.hidden_lines > 0
 
 
 @pytest.mark.parametrize(
@@ -309,15 +325,57 @@ def test_encryption_and_permissions_stay(desk: Desk) -> None:
         assert document[0].search_for("schoolmaster")
 
 
+def rc4(key: bytes, data: bytes) -> bytes:
+    state, i, j, out = list(range(256)), 0, 0, bytearray()
+    for index in range(256):
+        j = (j + state[index] + key[index % len(key)]) % 256
+        state[index], state[j] = state[j], state[index]
+    j = 0
+    for byte in data:
+        i = (i + 1) % 256
+        j = (j + state[i]) % 256
+        state[i], state[j] = state[j], state[i]
+        out.append(byte ^ state[(state[i] + state[j]) % 256])
+    return bytes(out)
+
+
+def locked_without_id() -> bytes:
+    """A scan under 40-bit RC4 and the empty password, without an ID. Source: PDF 1.7, section 7.6."""
+    padding = bytes.fromhex("28bf4e5e4e758a4164004e56fffa01082e2e00b6d0683e802f0ca9fe6453697a")
+    owner, permissions = bytes(range(32)), -44
+    key = hashlib.md5(padding + owner + permissions.to_bytes(4, "little", signed=True)).digest()[:5]
+
+    def of_object(number: int, data: bytes) -> bytes:
+        return rc4(hashlib.md5(key + number.to_bytes(3, "little") + bytes(2)).digest()[:10], data)
+
+    picture = zlib.compress(Image.open(io.BytesIO(text_image())).convert("L").tobytes())
+    lock = f"/V 1/R 2/O<{owner.hex()}>/U<{rc4(key, padding).hex()}>/P {permissions}"
+    made = pdf(
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 400 500]/Contents 4 0 R/Resources<</XObject<</I 5 0 R>>>>>>",
+        stream(of_object(4, b"q 400 0 0 500 0 0 cm /I Do Q")),
+        stream(of_object(5, picture), b"/Subtype/Image/Width 834/Height 1042/Filter/FlateDecode" + GREY),
+        f"<</Filter/Standard{lock}>>".encode(),
+    )
+    return made.replace(b"trailer <<", b"trailer <</Encrypt 6 0 R ")
+
+
+def test_an_encrypted_document_without_an_id_can_still_be_opened(desk: Desk) -> None:
+    """Its key depends on the first string of the ID, or on there being none."""
+    made = desk.export(locked_without_id(), [paragraph()])
+    with pymupdf.open("pdf", made) as document:
+        assert document.xref_get_key(-1, "Encrypt")[0] == "xref"
+        assert not document.needs_pass and document[0].search_for("schoolmaster")
+
+
 @pytest.mark.parametrize("flags", ["", "/SigFlags 0", "/SigFlags 3"])
-@pytest.mark.parametrize("is_inherited", [False, True])
-def test_a_document_with_a_signed_field_is_copied_and_counted(desk: Desk, flags: str, is_inherited: bool) -> None:
+@pytest.mark.parametrize("field", ["{sig}/FT/Sig", "{sig}/FT 1 0 R", "/FT/Sig/Kids[<<{sig}>>]"])
+def test_a_document_with_a_signed_field_is_copied_and_counted(desk: Desk, flags: str, field: str) -> None:
     document = scan()
-    field, kid = document.get_new_xref(), document.get_new_xref()
     signature = "/V<</Type/Sig/Filter/Adobe.PPKLite/Contents<00>/ByteRange[0 1 2 3]>>"
-    document.update_object(field, f"<</FT/Sig/T(s){signature}{f'/Kids[{kid} 0 R]' if is_inherited else ''}>>")
-    document.update_object(kid, f"<</Parent {field} 0 R>>")
-    document.xref_set_key(document.pdf_catalog(), "AcroForm", f"<</Fields[{field} 0 R]{flags}>>")
+    fields = f"[<</T(s){field.format(sig=signature)}>>]"
+    document.xref_set_key(document.pdf_catalog(), "AcroForm", f"<</Fields {fields}{flags}>>")
     signed = document.tobytes()
     assert desk.export(signed, [paragraph()]) == signed
     assert desk.done.signed == 1
@@ -343,6 +401,47 @@ def test_no_room_for_temporary_files_ends_the_export_and_names_tmpdir(
     monkeypatch.setattr(placing_document, "_path_of", full)
     with pytest.raises(OutputError, match=r"No space left on device.*TMPDIR"):
         desk.export(data, [paragraph()], suffix=suffix)
+
+
+def test_a_font_of_the_page_that_has_our_name_is_not_replaced(desk: Desk) -> None:
+    document = scan()
+    page = document[0]
+    page.insert_text((60, 40), "Exhibit 7", fontname="helv")
+    [(helv, *_)] = page.get_fonts()
+    names = [f"Glyphless{number}" for number in range(30)]
+    document.xref_set_key(page.xref, "Resources", document.xref_object(int(page_value(page, "Resources").split()[0])))
+    document.xref_set_key(page.xref, "Resources/Font", f"<<{' '.join(f'/{name} {helv} 0 R' for name in names)}>>")
+    number = page.get_contents()[-1]
+    document.update_stream(number, document.xref_stream(number).replace(b"/helv", b"/Glyphless0"))
+    before = document.tobytes()
+    made = desk.export(before, [paragraph()])
+    with pymupdf.open("pdf", before) as old, pymupdf.open("pdf", made) as new:
+        assert "Exhibit 7" in old[0].get_text() and "Exhibit 7" in new[0].get_text()
+        assert new[0].search_for("schoolmaster")
+        assert old[0].get_pixmap(dpi=150).samples == new[0].get_pixmap(dpi=150).samples
+
+
+def page_value(page: pymupdf.Page, key: str) -> str:
+    return str(page.parent.xref_get_key(page.xref, key)[1])
+
+
+def test_what_a_viewer_is_to_show_first_stays(desk: Desk) -> None:
+    document = scan()
+    document.embfile_add("a.txt", b"notes")
+    document.xref_set_key(document.pdf_catalog(), "PageMode", "/FullScreen")
+    with pymupdf.open("pdf", desk.export(document.tobytes(), [paragraph()])) as made:
+        assert made.xref_get_key(made.pdf_catalog(), "PageMode")[1] == "/FullScreen"
+        assert made.embfile_names() == ["a.txt"] and made[0].search_for("schoolmaster")
+
+
+def test_doubled_letters_stay_two_in_a_high_box() -> None:
+    """MuPDF takes two of the same letter that nearly cover each other for one in bold."""
+    box = (0.1, 0.1, 0.9, 0.6)
+    page = PageText(0, 800, 1000, None, (BlockWords(0, "text", box, 0, None, (PlacedLine(box, (Word(TEXT, box),)),)),))
+    with pymupdf.open() as document:
+        document.new_page(width=400, height=500)
+        list(TextWriter(document, Additions()).write([page]))
+        assert " ".join(pymupdf.open("pdf", document.tobytes())[0].get_text().split()) == TEXT
 
 
 def test_a_form_keeps_its_fields(desk: Desk) -> None:

@@ -180,7 +180,7 @@ ANNOTATIONS = {
     "redaction": "/Subtype /Redact /IC [0 0 0] /QuadPoints [60 460 180 460 60 440 180 440]",
     "field": "/Subtype /Widget /FT /Tx /T (name) /V (Fennimore) /DA (/F1 12 Tf 0 g)",
     "signature": "/Subtype /Widget /FT /Sig /T (sign) /F 4",
-    "signed": "/Subtype /Widget /FT /Sig /T (signed) /F 4 /V <</Type /Sig /Contents <00>>>",
+    "signed": "/Subtype /Widget /FT /Sig /T (signed) /F 4 /V <</Type /Sig /Contents <00> /ByteRange [0 9 9 9]>>",
 }
 
 

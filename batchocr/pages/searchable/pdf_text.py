@@ -4,9 +4,10 @@ it has no others."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ import pymupdf
 from numpy.typing import NDArray
 
 from batchocr.data import Additions, OutlineEntry
+from batchocr.pages.input.mupdf_warnings import REFUSALS
 from batchocr.pages.input.page_pixels import MAX_EDGE
 from batchocr.pages.input.pdf_objects import inherited_text, reference, value_text
 from batchocr.pages.searchable.font import ASCENT, DESCENT, GlyphlessFont, add_stream
@@ -25,15 +27,18 @@ _PAINTED: Final = 16 | 32 | 64
 """MuPDF's flags of letters that are filled, stroked or clipped to: not those of render mode 3."""
 
 _STRING: Final = rb"(?:\((?:[^()\\]|\\.|\((?:[^()\\]|\\.)*+\))*+\)|<[\da-fA-F\s]*+>)"
-_SHOWN: Final = re.compile(
-    rb"(?P<text>(?:[-+.\d]+\s+[-+.\d]+\s+)?%b\s*\"|%b\s*(?:Tj|')|\[(?:[^][()<]|%b)*+\]\s*TJ)"
-    rb"|/(?P<form>[^][\s()<>{}/%%]+)\s+Do\b|%b|%%[^\r\n]*" % (4 * (_STRING,)),
+_TEXT: Final = re.compile(
+    rb"(?P<shown>(?:(?<![-+.\d])[-+.\d]++\s++[-+.\d]++\s++)?%b\s*\"|%b\s*(?:Tj|')|\[(?:[^][()<]|%b)*+\]\s*TJ)"
+    rb"|%b|%%[^\r\n]*" % (4 * (_STRING,)),
     re.DOTALL,
 )
-"""What shows text or a form in a content stream; and other strings and comments, which may look like it. Source: PDF
-1.7, sections 7.3.4, 8.10 and 9.4.3."""
+"""What shows text in a content stream; and other strings and comments, which may look like it. Source: PDF 1.7,
+sections 7.3.4 and 9.4.3."""
 
 _COMPARED_DPI: Final = 150
+_LEAST_STRETCH: Final = 0.5
+"""Letters that are narrower than so much of their width are lower: MuPDF takes two of the same for one in bold."""
+
 _REPLACED: Final = 0.8
 """An earlier OCR's text is replaced by ours if that has at least this share of its letters."""
 
@@ -82,40 +87,47 @@ class TextWriter:
         self._seen.add(page.xref)
         lines = [(block.angle, line) for block in text.blocks for line in block.lines]
         num_ours = sum(len(word.text) for _, line in lines for word in line.words)
-        streams = page.get_contents()
+        streams = [number for number in page.get_contents() if number]
         letters = np.empty((0, 3)) if self.additions.force_text else _own_letters(page)
-        is_earlier_ocr = 0 < len(letters) * _REPLACED <= num_ours and letters[:, 2].all()
+        is_earlier_ocr = text.is_ok and 0 < len(letters) * _REPLACED <= num_ours and letters[:, 2].all()
         if is_earlier_ocr and (content := _without_letters(page)) is not None:
             streams, letters = [add_stream(self.document, content)], letters[:0]
         of_lines = [_within(line.box, letters) for _, line in lines]
         self.num_hidden_lines += sum(len(found) > 0 and bool(found[:, 2].all()) for found in of_lines)
         lines = [line for line, found in zip(lines, of_lines, strict=True) if not len(found)]
-        if not lines:
-            return
-        self._font_number = self._font_number or self.document.get_new_xref()
-        matrix = _to_own_units(page)
-        parts = [operators for angle, line in lines for operators in self._line(line, angle, page.rect, matrix)]
-        ours = "\n".join(["q BT 3 Tr", *parts, "ET Q\n"]).encode()
-        self._show(page, [add_stream(self.document, ours), *streams])
+        if lines:
+            self._add_lines(page, lines, streams)
 
-    def _line(self, line: PlacedLine, angle: int, page: pymupdf.Rect, matrix: pymupdf.Matrix) -> Iterator[str]:
-        """Yield the operators that show each word of a line. matrix: from the page as it is shown to its own units."""
+    def _add_lines(self, page: pymupdf.Page, lines: Sequence[tuple[int, PlacedLine]], streams: list[int]) -> None:
+        """Add lines, each with its angle, to a page of these content streams."""
+        self._font_number = self._font_number or self.document.get_new_xref()
+        taken = {font[4] for font in page.get_fonts() if font[0] != self._font_number}
+        name = next(name for number in count() if (name := f"Glyphless{number}") not in taken)
+        units = _to_own_units(page)
+        parts = [operators for angle, line in lines for operators in self._line(line, angle, page.rect, units, name)]
+        # Ours is the first, where no state of the others changes what it means.
+        numbers = [add_stream(self.document, "\n".join(["q BT 3 Tr", *parts, "ET Q\n"]).encode()), *streams]
+        self.document.xref_set_key(page.xref, "Contents", f"[{' '.join(f'{number} 0 R' for number in numbers)}]")
+        self._add_font(page, name)
+
+    def _line(self, line: PlacedLine, angle: int, page: pymupdf.Rect, own: pymupdf.Matrix, font: str) -> Iterator[str]:
+        """Yield the operators that show each word of a line. own: from the page as it is shown to its own units."""
         words = [line.words[index] for index in drawn_order([word.text for word in line.words])]
         turn = pymupdf.Matrix(angle)
         for index, word in enumerate(words):
             x0, y0, x1, y1 = word.box
             box = pymupdf.Rect(x0 * page.width, y0 * page.height, x1 * page.width, y1 * page.height) * ~turn
-            size = max(0.1, box.height / (ASCENT + DESCENT))
-            stretch = 100 * box.width / (max(1, sum(map(advance, word.text))) * size / 1000)
-            place = pymupdf.Matrix(1, 0, 0, -1, box.x0, box.y1 - DESCENT * size) * turn * matrix
+            ems = max(1, sum(map(advance, word.text))) / 1000
+            size = max(0.1, min(box.height / (ASCENT + DESCENT), box.width / ems / _LEAST_STRETCH))
+            baseline = (box.y0 + box.y1) / 2 + (ASCENT - DESCENT) / 2 * size
+            place = pymupdf.Matrix(1, 0, 0, -1, box.x0, baseline) * turn * own
             numbers = " ".join(f"{number:.4f}".rstrip("0").rstrip(".") for number in place)
             codes = self._font.encoded(drawn(word.text) + " " * (index < len(words) - 1))
-            yield f"/Glyphless{self._font_number} {size:.2f} Tf {max(1, stretch):.1f} Tz {numbers} Tm<{codes}>Tj"
+            yield f"/{font} {size:.2f} Tf {100 * box.width / ems / size:.1f} Tz {numbers} Tm<{codes}>Tj"
 
-    def _show(self, page: pymupdf.Page, streams: Sequence[int]) -> None:
-        """Make these the page's contents; ours is the first, where no state of the others changes what it means."""
+    def _add_font(self, page: pymupdf.Page, name: str) -> None:
+        """Give the page our font under this name."""
         document = self.document
-        document.xref_set_key(page.xref, "Contents", f"[{' '.join(f'{number} 0 R' for number in streams)}]")
         if value_text(document, page.xref, "Resources") == "null":
             inherited = inherited_text(document, page.xref, "Resources")
             document.xref_set_key(page.xref, "Resources", "<<>>" if inherited == "null" else inherited)
@@ -123,8 +135,7 @@ class TextWriter:
         holder, key = (page.xref, "Resources/Font") if number is None else (number, "Font")
         number = reference(value_text(document, holder, key))
         holder, key = (holder, f"{key}/") if number is None else (number, "")
-        # No resource of the document has this name.
-        document.xref_set_key(holder, f"{key}Glyphless{self._font_number}", f"{self._font_number} 0 R")
+        document.xref_set_key(holder, f"{key}{name}", f"{self._font_number} 0 R")
 
 
 def _is_as_read(page: pymupdf.Page, text: PageText) -> bool:
@@ -162,27 +173,18 @@ def _within(box: Box, letters: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _without_letters(page: pymupdf.Page) -> bytes | None:
-    """The content of a page whose letters are all invisible, without them, and without forms if some are in these; None
-    if it would look different, or have letters left. Tried on a copy without annotations."""
-    forms = {name.encode() for _, name, within, _ in page.get_xobjects() if not within}
-    with pymupdf.open() as copy:
+    """The content of a page whose letters are all invisible, without them; None if it would look different, or some
+    would be left, as those of a form. Tried on a copy without annotations."""
+    content = _TEXT.sub(lambda found: b" " if found["shown"] else found[0], page.read_contents())
+    with suppress(*REFUSALS), pymupdf.open() as copy:
         number = page.number
         copy.insert_pdf(page.parent, from_page=number, to_page=number, links=False, annots=False, widgets=False)
-        if any(span["type"] != _INVISIBLE for span in copy[0].get_texttrace()):  # as beside the page, or in a layer
-            return None
-        before, stream = _look_of(copy[0]), copy[0].get_contents()[0]
-        copy.xref_set_key(copy[0].xref, "Contents", f"{stream} 0 R")
-        for removed in (set[bytes](), forms):
-            content = _without_shown(page.read_contents(), removed)
-            copy.update_stream(stream, content)
-            if _look_of(copy[0]) == before and not copy[0].get_texttrace():
-                return content
+        are_all_invisible = all(span["type"] == _INVISIBLE for span in copy[0].get_texttrace())  # in layers, too
+        before = _look_of(copy[0])
+        copy.xref_set_key(copy[0].xref, "Contents", f"{add_stream(copy, content)} 0 R")
+        if are_all_invisible and _look_of(copy[0]) == before and not copy[0].get_texttrace():
+            return content
     return None
-
-
-def _without_shown(content: bytes, forms: Set[bytes]) -> bytes:
-    """The content without the operators that show text, or one of these forms."""
-    return _SHOWN.sub(lambda found: b" " if found["text"] or found["form"] in forms else found[0], content)
 
 
 def _look_of(page: pymupdf.Page) -> bytes:

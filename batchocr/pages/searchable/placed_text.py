@@ -41,13 +41,14 @@ class BlockWords:
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """width, height, dpi: as in the page's row; None if it could not be read."""
+    """width, height, dpi: as in the page's row; None if it could not be read. is_ok: whether all of it was."""
 
     page_index: int
     width: int | None
     height: int | None
     dpi: float | None
     blocks: tuple[BlockWords, ...]
+    is_ok: bool = True
 
 
 _PAGE: TypeAdapter[PageText] = TypeAdapter(PageText)

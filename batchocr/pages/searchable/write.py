@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from functools import partial
-from types import SimpleNamespace
 from typing import Final
 
 import pymupdf
 
 from batchocr.data import Additions, SearchableMade
+from batchocr.errors import DamagedError
+from batchocr.pages.input.mupdf_warnings import REFUSALS
 from batchocr.pages.input.pdf import opened_pdf
-from batchocr.pages.input.pdf_objects import array_references, inherited_text, value_text
+from batchocr.pages.input.pdf_objects import value_text
 from batchocr.pages.input.render import RenderableDocument
 from batchocr.pages.searchable.image_pages import add_pages
 from batchocr.pages.searchable.pdf_text import TextWriter
 from batchocr.pages.searchable.placed_text import pages_in
 
 _NO_ROOM: Final = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
+
+# PyMuPDF's `save` would have viewers show the attachments first, and remove an empty collection.
+pymupdf.JM_embedded_clean = lambda _document: None
 
 _FIRST_ID: Final = re.compile(r"\[\s*(<[^>]*>|\((?:\\.|[^\\()])*\))")
 """What a PDF was named when it was made: the first of the two strings of its ID, which its encryption depends on."""
@@ -42,33 +46,30 @@ def write_searchable(
     try:
         if not is_new:
             shutil.copyfile(path, to_path)
-        with pymupdf.open() if is_new else opened_pdf(to_path, password) as pdf:
-            if _is_signed(pdf):
+            if _is_signed(path):
                 yield SearchableMade(is_signed=True)
                 return
+        with pymupdf.open() if is_new else opened_pdf(to_path, password) as pdf:
             if is_new:
                 yield from add_pages(pdf, path, document)
             writer = TextWriter(pdf, additions)
             yield from writer.write(pages_in(text_path))
             if pdf.is_dirty:
-                _identify(pdf, text_path)
+                if value_text(pdf, -1, "Encrypt") == "null":  # else the first ID is part of the key
+                    _identify(pdf, text_path)
                 _save(pdf, to_path, is_new=is_new)
             yield SearchableMade(writer.num_hidden_lines)
-    except (OSError, pymupdf.mupdf.FzErrorSystem) as error:
+    except (OSError, *REFUSALS) as error:
         if not any(reason in str(error) for reason in _NO_ROOM):
-            raise
+            raise DamagedError(f"no text can be added to it: {error}") from error
         yield SearchableMade(lacks_room=True)
 
 
-def _is_signed(pdf: pymupdf.Document) -> bool:
-    """Whether a field of the form is a signature that has a value, or rights depend on the file's bytes."""
-    is_signed = value_text(pdf, pdf.pdf_catalog(), "Perms") != "null"
-    waiting, seen = set(array_references(pdf, pdf.pdf_catalog(), "AcroForm/Fields") or ()), set[int]()
-    while waiting and not is_signed:
-        seen.add(field := waiting.pop())
-        is_signed = inherited_text(pdf, field, "FT") == "/Sig" and inherited_text(pdf, field, "V") != "null"
-        waiting |= set(array_references(pdf, field, "Kids") or ()) - seen
-    return is_signed
+def _is_signed(path: str) -> bool:
+    """Whether the file has a signature: only that says which bytes of it hold, and it is never compressed. Source: PDF
+    1.7, sections 7.5.7 and 12.8.1."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return data.find(b"/ByteRange") >= 0
 
 
 def _identify(pdf: pymupdf.Document, text_path: str) -> None:
@@ -83,9 +84,6 @@ def _save(pdf: pymupdf.Document, path: str, *, is_new: bool) -> None:
     if not is_new and pdf.can_save_incrementally():
         pdf.save(path, incremental=True, encryption=pymupdf.PDF_ENCRYPT_KEEP, no_new_id=True)
         return
-    with tempfile.TemporaryFile() as whole:
-        nameless = SimpleNamespace(**{name: getattr(whole, name) for name in ("write", "seek", "tell", "truncate")})
-        pdf.save(nameless, deflate=True, encryption=pymupdf.PDF_ENCRYPT_KEEP, use_objstms=is_new, no_new_id=True)
-        whole.seek(0)
-        with open(path, "wb") as file:
-            shutil.copyfileobj(whole, file)
+    data = pdf.tobytes(deflate=True, encryption=pymupdf.PDF_ENCRYPT_KEEP, use_objstms=is_new, no_new_id=True)
+    with open(path, "wb") as file:
+        file.write(data)
