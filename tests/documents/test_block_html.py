@@ -88,8 +88,8 @@ def test_odd_tables_are_valid_html(content: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", ["<table><tr><td>", "\\(", "\\(x\\) ", "<", "&", "• a\n", "</td><td>", "`", "\n\n"])
 def test_long_texts_take_no_quadratic_time(piece: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for type in ("text", "table", "code", "equation"):
         content = "<table><tr><td>" * (type == "table") + piece * (100_000 // len(piece))
         assert len(block_html(type, content)) < 4_000_000
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
