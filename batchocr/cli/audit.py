@@ -110,7 +110,7 @@ def _exceeded(report: AuditReport, max_omitted: float | None, max_different: flo
     return [
         f"{share:.2%} of the characters are {what}, more than {flag} {limit:g} allows"
         for flag, (limit, share, what) in shares.items()
-        if limit is not None and not share <= limit  # nan allows nothing
+        if limit is not None and share > limit
     ]
 
 
