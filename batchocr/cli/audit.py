@@ -28,6 +28,7 @@ _LEFT_OUT = {
     "figure": "figures",
     "figure_line": "lines in figures",
     "script": "blocks in a script that the second reader does not know",
+    "script_line": "lines in blocks of a script that it does not know",
     "unread": "lines that it could not read",
     "long": "blocks that are too long",
 }

@@ -106,6 +106,11 @@ def test_formulas_figures_and_unknown_scripts_are_left_out_and_counted() -> None
     assert sorted(found.left_out) == ["figure", "formula", "script"]
 
 
+def test_lines_within_a_block_of_an_unknown_script_are_counted() -> None:
+    found = compare_page([block("Съешь же ещё этих мягких булок")], lines(LEFT))
+    assert (found.findings, found.left_out) == ((), ("script", "script_line", "script_line"))
+
+
 def test_lines_within_a_figure_are_counted() -> None:
     found = compare_page([block(None, kind="chart"), block(" ".join(RIGHT), x=0.5)], lines(LEFT) + lines(RIGHT, x=0.51))
     assert (found.findings, found.left_out) == ((), ("figure", "figure_line", "figure_line"))

@@ -47,8 +47,9 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComp
         reason = _why_left_out(block)
         if reason is not None:
             left_out.append(reason)
-            if reason == "figure":
-                left_out += ["figure_line"] * sum(bool(line.text) for line in within[index])
+            if reason != "formula":
+                kind: LeftOut = "figure_line" if reason == "figure" else "script_line"
+                left_out += [kind] * sum(bool(line.text) for line in within[index])
             continue
         if block.content is None:
             gaps += [_outside(line, index) for line in within[index] if line.text]
