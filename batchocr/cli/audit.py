@@ -28,6 +28,7 @@ _LEFT_OUT = {
     "figure": "figures",
     "figure_line": "lines in figures",
     "script": "blocks in a script that the second reader does not know",
+    "script_line": "lines in blocks of a script that it does not know",
     "unread": "lines that it could not read",
     "long": "blocks that are too long",
 }
@@ -110,7 +111,7 @@ def _exceeded(report: AuditReport, max_omitted: float | None, max_different: flo
     return [
         f"{share:.2%} of the characters are {what}, more than {flag} {limit:g} allows"
         for flag, (limit, share, what) in shares.items()
-        if limit is not None and not share <= limit  # nan allows nothing
+        if limit is not None and share > limit
     ]
 
 

@@ -55,7 +55,7 @@ def compare(
     pairs = tqdm(rows, desc="comparing", unit=" rows", disable=None, leave=False)
     found = comparison.compare(pairs, num_top=num_top, common=common)
     unmatched = common and not found.rows and found.only_first + found.only_second > 0
-    too_much = max_change is not None and (unmatched or not found.change <= max_change)  # nan allows nothing
+    too_much = max_change is not None and (unmatched or found.change > max_change)
     exit_code = ExitCode.TOO_MANY_FAILURES if too_much else ExitCode.DONE
     print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
     if not found.rows + found.only_first + found.only_second:

@@ -15,10 +15,12 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from pydantic import TypeAdapter
 
 from batchocr.cli import console
 from batchocr.config import INPUT, RECIPE, Config, Option, flag_of, option_of
 from batchocr.errors import UsageError
+from batchocr.option_values import Rate
 from batchocr.storage.uris import is_uri
 
 Flags = Mapping[str, Any]
@@ -135,8 +137,15 @@ def flag(
 
 def most_flag(name: str, share: str) -> Any:
     """A flag for the most that a share of the characters may be."""
-    said = f"Exit with 3 if a larger share of {share} (from 0 to 1)."
-    return flag(name, metavar="F", least=0, most=1, default="none", help=said)
+    said = f"Exit with 3 if a larger share of {share} (from 0 to 1). Default: none."
+    return typer.Option(name, metavar="F", parser=_share, help=said, show_default=False)
+
+
+def _share(text: str) -> float:
+    try:
+        return TypeAdapter(Rate).validate_python(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no share; write a number from 0 to 1") from None
 
 
 def argument(metavar: str, help: str) -> Any:

@@ -16,6 +16,7 @@ LeftOut = Literal[
     "figure",  # a picture or a chart
     "figure_line",  # a line that the second reader found in a figure
     "script",  # a block in letters that the second reader does not know
+    "script_line",  # a line that the second reader found in such a block
     "unread",  # a line that the second reader found and could not read
     "long",  # a block too long to be compared
 ]

@@ -239,6 +239,13 @@ def test_text_within_figures_is_counted_and_is_no_empty_page(reader: LinesPool, 
 
 
 @pytest.mark.parametrize("limit", ["--max-omitted", "--max-different"])
+@pytest.mark.parametrize("share", ["nan", "1.1", "-0.1", "half"])
+def test_a_limit_that_is_no_share_is_refused(limit: str, share: str, tmp_path: Path) -> None:
+    code, _, log = said_by("audit", tmp_path / "t.parquet", "--out", tmp_path / "audit.parquet", f"{limit}={share}")
+    assert (code, f"'{share}' is no share" in log) == (2, True)
+
+
+@pytest.mark.parametrize("limit", ["--max-omitted", "--max-different"])
 def test_a_limit_is_not_met_where_nothing_was_compared(limit: str, reader: LinesPool, tmp_path: Path) -> None:
     table = make_table(tmp_path, [])
     reader.lines = ()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from batchocr.data import Block
 from batchocr.documents.audit.compare import compare_page
 from batchocr.documents.audit.lines import ReadLine
@@ -41,6 +45,51 @@ def test_a_line_in_no_block_is_omitted_text() -> None:
 def test_a_sentence_that_a_block_lacks_is_omitted_text_of_that_block() -> None:
     [found] = compare_page([block(LEFT[0])], lines(LEFT)).findings
     assert (found.kind, found.block, found.characters) == ("omitted", 0, 37)
+
+
+ITEMS = ["Miller 31", "Baker 70", "Smith 42", "Cooper 9", "Weaver 56", "Potter 18", "Tanner 63", "Fisher 27"]
+ROWS = [["Hay", "12"], ["Oats", "317"], ["Rye", "48"], ["Wheat", "905"], ["Flax", "7"], ["Hops", "66"]]
+COLUMN = ["钟是在大洪", "水那一年铸", "造的由邻村", "的敲钟人悬"]
+
+
+def cells(rows: list[list[str]]) -> list[str]:
+    return [cell for row in rows for cell in row]
+
+
+def table(rows: list[list[str]]) -> str:
+    return f"<table>{''.join(f'<tr><td>{name}</td><td>{number}</td></tr>' for name, number in rows)}</table>"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "read", "missing"),
+    [
+        ("list", "\n".join(ITEMS[:2]), ITEMS, ITEMS[2:]),
+        ("list", "\n".join([*ITEMS[:3], ITEMS[4], *ITEMS[6:]]), ITEMS, [ITEMS[3], ITEMS[5]]),
+        ("table", table(ROWS[:3]), cells(ROWS), cells(ROWS[3:])),
+        ("table", table(ROWS[::2]), cells(ROWS), cells(ROWS[1::2])),
+        ("table", None, cells(ROWS), cells(ROWS)),
+        ("text", COLUMN[0], COLUMN, COLUMN[1:]),
+        ("text", None, COLUMN, COLUMN),
+    ],
+)
+def test_short_lines_that_a_block_lacks_are_omitted_together(
+    kind: str, content: str | None, read: list[str], missing: list[str]
+) -> None:
+    box = Block(kind, (0.05, 0.05, 0.6, 0.9), 0, content)
+    found = compare_page([box], lines(read)).findings
+    assert {(one.kind, one.block) for one in found} == {("omitted", 0)}
+    assert sum(one.characters for one in found) == sum(map(str.isalnum, "".join(missing)))
+
+
+def test_short_lines_that_a_block_lacks_are_no_finding_if_they_are_few_unsure_or_formulas() -> None:
+    sure, unsure = lines(["ab", "cde", "fgh"], y=0.3), lines(["ijkl", "mnop", "qrst"], y=0.4, score=0.7)
+    tall = Block("text", (0.05, 0.05, 0.6, 0.9), 0, " ".join(LEFT))
+    assert kinds([tall], lines(LEFT) + sure) == []
+    assert kinds([replace(tall, content=None)], sure + unsure) == []
+    assert kinds([replace(tall, content=None)], lines(["Late in the autumn"], score=0.7)) == []
+    mixed = " ".join([RIGHT[0], r"\(\alpha\)", LEFT[0], RIGHT[1], LEFT[1]])
+    formulas = lines(["a1x+b", "y2=cz", "k3<uv"], y=0.3)
+    assert kinds([replace(tall, content=mixed)], lines(LEFT + RIGHT) + formulas) == []
 
 
 def test_a_sentence_without_lines_of_its_own_is_invented() -> None:
@@ -104,6 +153,11 @@ def test_formulas_figures_and_unknown_scripts_are_left_out_and_counted() -> None
     assert (found.findings, found.characters) == ((), 0)
     assert compare_page([], []).characters == 0
     assert sorted(found.left_out) == ["figure", "formula", "script"]
+
+
+def test_lines_within_a_block_of_an_unknown_script_are_counted() -> None:
+    found = compare_page([block("Съешь же ещё этих мягких булок")], lines(LEFT))
+    assert (found.findings, found.left_out) == ((), ("script", "script_line", "script_line"))
 
 
 def test_lines_within_a_figure_are_counted() -> None:

@@ -154,7 +154,7 @@ def test_what_is_printed_for_people(tables: tuple[str, str]) -> None:
     ]
 
 
-@pytest.mark.parametrize("option", [("--max-change", "5"), ("--top", "-1")])
+@pytest.mark.parametrize("option", [("--max-change", "5"), ("--max-change", "nan"), ("--top", "-1")])
 def test_a_limit_that_is_no_share_is_refused(tables: tuple[str, str], option: tuple[str, str]) -> None:
     assert said_by("compare", *tables, *option)[0] == 2
 

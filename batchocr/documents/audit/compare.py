@@ -3,8 +3,9 @@
 The lines that lie in a block are put in order and aligned with its text, letter by letter. Where the two differ, each
 stretch of the one with the stretch of the other in its place is a gap. Long stretches that stand in another gap of the
 page, in another block or in no block at all, are struck out of both: order does not matter, nor which block a line was
-taken for. What is left is judged: a gap that is long on one side only is text omitted or invented; one with the same
-words but for some letters is the second reader's own uncertainty, unless it is a figure or a word that it is sure of.
+taken for. What is left is judged: a gap that is long on one side only is text omitted or invented, and so are together
+the short ones that a block lacks; one with the same words but for some letters is the second reader's own uncertainty,
+unless it is a figure or a word that it is sure of.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
 
 from batchocr.data import Block
-from batchocr.documents.audit.gaps import ALIKE, MIN_EQUAL, TextGap, judged_together, strike_out
+from batchocr.documents.audit.gaps import ALIKE, MIN_EQUAL, TextGap, judged_together, put_together, strike_out
 from batchocr.documents.audit.letters import FORMULA, UNREAD, Letters, cells_of, is_of_known_script, letters_of
 from batchocr.documents.audit.lines import Box, ReadLine, around, by_block, in_reading_order, paragraphs, turns_to_try
 from batchocr.documents.findings import LeftOut, PageComparison
@@ -47,16 +48,13 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComp
         reason = _why_left_out(block)
         if reason is not None:
             left_out.append(reason)
-            if reason == "figure":
-                left_out += ["figure_line"] * sum(bool(line.text) for line in within[index])
+            if reason != "formula":
+                kind: LeftOut = "figure_line" if reason == "figure" else "script_line"
+                left_out += [kind] * sum(bool(line.text) for line in within[index])
             continue
-        if block.content is None:
-            gaps += [_outside(line, index) for line in within[index] if line.text]
-            continue
-        found = _gaps_of(index, block, within[index], left_out)
-        gaps += found
+        gaps += _gaps_of(index, block, within[index], left_out)
         characters += len(letters_of(_plain(block)).folded)
-    gaps += [_beside(paragraph) for paragraph in paragraphs(within[None])]
+    gaps += [put_together([_outside(line, None) for line in near]) for near in paragraphs(within[None])]
     strike_out(gaps)
     findings = tuple(judged_together(gaps))
     characters += sum(finding.characters for finding in findings if finding.kind == "omitted")
@@ -79,18 +77,10 @@ def _plain(block: Block) -> str:
     return "\n".join(cells_of(content)) if block.type == "table" else content
 
 
-def _outside(line: ReadLine, index: int) -> TextGap:
+def _outside(line: ReadLine, index: int | None) -> TextGap:
     letters = letters_of(line.text)
     sure = line.score >= MIN_LINE_SCORE
     return TextGap(index, "", letters.folded if sure else "", "", line.text, line.box, 0, sure, len(letters.folded))
-
-
-def _beside(lines: Sequence[ReadLine]) -> TextGap:
-    """Lines that stand together and in no block."""
-    sure = [line for line in lines if line.score >= MIN_LINE_SCORE]
-    letters = "".join(letters_of(line.text).folded for line in sure)
-    shown = " ".join(line.text for line in sure)
-    return TextGap(None, "", letters, "", shown, around([line.box for line in lines]), 0, True, len(letters))
 
 
 def _gaps_of(index: int, block: Block, lines: Sequence[ReadLine], left_out: list[LeftOut]) -> list[TextGap]:
@@ -112,7 +102,7 @@ def _gaps_of(index: int, block: Block, lines: Sequence[ReadLine], left_out: list
         if side.similarity >= _IN_ORDER:
             break
     best = max(sides, key=lambda side: side.similarity)
-    if best.similarity >= _IN_ORDER or len(lines) < 2:
+    if best.similarity >= _IN_ORDER or (mine.folded and len(lines) < 2):
         return list(_aligned(index, block, mine, best))
     return list(_line_by_line(index, block, mine, best.lines))
 
@@ -128,8 +118,8 @@ def _without_equal(cells: Sequence[str], lines: Sequence[ReadLine]) -> tuple[str
 
 
 class _Side:
-    """The lines of a block as one text. line_at: for each letter, the index of its line. similarity: with the block's
-    text, from 0 to 1."""
+    """The lines of a block as one text. line_at: for each letter, the index of its line. room: how many letters the
+    lines may hold that were not read. similarity: with the block's text, from 0 to 1."""
 
     def __init__(self, lines: Sequence[ReadLine]) -> None:
         self.lines = lines
@@ -140,21 +130,16 @@ class _Side:
         for number, text in enumerate(texts):
             starts += [number] * (len(text) + 1)
         self.line_at = [starts[place] for place in self.letters.places]
-
-    @property
-    def room(self) -> int:
-        """How many letters the lines may hold that were not read."""
-        return sum(_capacity(line.box) for line in self.lines if line.score < _MIN_SCORE)
+        self.room = sum(_capacity(line.box) for line in lines if line.score < _MIN_SCORE)
 
     def bbox(self, start: int, end: int) -> Box | None:
-        numbers = sorted({self.line_at[at] for at in range(start, end)})
-        boxes = [self.lines[number].box for number in numbers]
+        boxes = [self.lines[number].box for number in set(self.line_at[start:end])]
         return around(boxes) if boxes else None
 
     def is_sure(self, start: int, end: int, shown: str) -> bool:
         """Whether the second reader is sure of the lines in this stretch, and doubts no word of what is shown of it."""
         words = set(shown.split())
-        lines = [self.lines[number] for number in {self.line_at[at] for at in range(start, end)}]
+        lines = [self.lines[number] for number in set(self.line_at[start:end])]
         return all(line.score >= _SURE_SCORE and words.isdisjoint(line.doubted) for line in lines)
 
 
@@ -168,7 +153,6 @@ def _aligned(index: int, block: Block, mine: Letters, side: _Side) -> Iterator[T
     """The gaps between a text and lines in the same order."""
     for start, end, second_start, second_end, edits in _differences(mine.folded, side.letters.folded):
         text, second = mine.folded[start:end], side.letters.folded[second_start:second_end]
-        formulas = text.count(FORMULA)
         shown, second_shown = mine.shown(start, end), side.letters.shown(second_start, second_end)
         yield TextGap(
             index,
@@ -177,7 +161,7 @@ def _aligned(index: int, block: Block, mine: Letters, side: _Side) -> Iterator[T
             shown,
             second_shown,
             side.bbox(second_start, second_end) or block.bbox,
-            room=side.room + formulas * _FORMULA_LETTERS,
+            room=side.room + text.count(FORMULA) * _FORMULA_LETTERS,
             is_sure=side.is_sure(second_start, second_end, second_shown),
             edits=edits,
         )
@@ -205,35 +189,28 @@ def _differences(one: str, other: str) -> Iterator[tuple[int, int, int, int, int
 def _line_by_line(index: int, block: Block, mine: Letters, lines: Sequence[ReadLine]) -> Iterator[TextGap]:
     """The gaps if the lines stand in another order: each line takes the stretch that is most like it."""
     left = [(0, len(mine.folded))]
-    unread = _Side(lines).room
     for line in sorted((line for line in lines if line.text), key=lambda line: -len(line.text)):
         side = _Side([line])
-        letters = side.letters.folded
-        found = None
-        for number, (start, end) in enumerate(left):
-            if letters and (alignment := _best_place(letters, mine.folded[start:end])) is not None:
-                score, first, last = alignment
-                if found is None or score > found[0]:
-                    found = (score, number, start + first, start + last)
-        if found is None:
+        found = [_best_place(side.letters.folded, mine.folded, *stretch) for stretch in left]
+        score, first, last = max(found, key=lambda place: place[0], default=(0.0, 0, 0))
+        if not score:
             yield _outside(line, index)
             continue
-        _, number, first, last = found
-        start, end = left.pop(number)
+        start, end = left.pop(found.index((score, first, last)))
         left += [stretch for stretch in ((start, first), (last, end)) if stretch[0] < stretch[1]]
-        part = Letters(mine.text, mine.folded[first:last], mine.places[first:last])
-        yield from _aligned(index, block, part, side)
+        yield from _aligned(index, block, mine.part(first, last), side)
+    no_lines = _Side([])
+    no_lines.room = _Side(lines).room
     for start, end in left:
-        text = mine.folded[start:end]
-        formulas = text.count(FORMULA)
-        text = text.replace(FORMULA, "")
-        room = unread + formulas * _FORMULA_LETTERS
-        yield TextGap(index, text, "", mine.shown(start, end), "", block.bbox, room, True, len(text))
+        yield from _aligned(index, block, mine.part(start, end), no_lines)
 
 
-def _best_place(letters: str, text: str) -> tuple[float, int, int] | None:
-    """Where in a text these letters stand, and how much alike they are there; None if nowhere."""
-    if not text or len(letters) > len(text) + 3:
-        return None
-    found = fuzz.partial_ratio_alignment(letters, text, score_cutoff=ALIKE)
-    return None if found is None else (found.score * len(letters), found.dest_start, found.dest_end)
+def _best_place(letters: str, text: str, start: int, end: int) -> tuple[float, int, int]:
+    """How much these letters are like what stands in a place of this stretch of a text, 0 if in none, and from where to
+    where that place is."""
+    if not letters or len(letters) > end - start + 3:
+        return 0.0, start, end
+    found = fuzz.partial_ratio_alignment(letters, text[start:end], score_cutoff=ALIKE)
+    if found is None:
+        return 0.0, start, end
+    return found.score * len(letters), start + found.dest_start, start + found.dest_end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from rapidfuzz import fuzz
 
 from batchocr.documents.audit.letters import numbers_of, words_of
-from batchocr.documents.audit.lines import Box
+from batchocr.documents.audit.lines import Box, around
 from batchocr.documents.findings import AuditFinding, FindingKind
 
 MIN_RUN: Final = 10
@@ -72,6 +72,26 @@ def _strike(gap: TextGap, second: TextGap) -> None:
         changed.edits = max(len(changed.text), len(changed.second))
 
 
+def put_together(gaps: Sequence[TextGap], room: int = 0) -> TextGap:
+    """The gap that several without text are in one."""
+    second = "".join(gap.second for gap in gaps)
+    shown = " ".join(gap.second_shown for gap in gaps if gap.is_sure)
+    return TextGap(gaps[0].block, "", second, "", shown, around([gap.bbox for gap in gaps]), room, True, len(second))
+
+
+def _short_put_together(gaps: Sequence[TextGap]) -> Iterator[TextGap]:
+    """Yield the gaps. Those of a block that have no text and are too short to be text omitted are put together: a table
+    may lack rows of short cells, a list every other item."""
+    short: dict[int, list[TextGap]] = defaultdict(list)
+    for gap in gaps:
+        if gap.block is None or gap.text or gap.room or not gap.is_sure or not 0 < len(gap.second) < MIN_RUN:
+            yield gap
+        else:
+            short[gap.block].append(gap)
+    for block, parts in short.items():
+        yield put_together(parts, room=max(gap.room for gap in gaps if gap.block == block))
+
+
 def _judged(gap: TextGap) -> AuditFinding | None:
     """What a gap amounts to; None if it is nothing that the second reader could be sure of."""
     text, second = len(gap.text), len(gap.second)
@@ -96,6 +116,7 @@ def _finding(kind: FindingKind, gap: TextGap, characters: int, weight: float = 1
 
 def judged_together(gaps: Sequence[TextGap]) -> Iterator[AuditFinding]:
     """Yield what the gaps amount to, but for words and figures that the other side has in another place."""
+    gaps = list(_short_put_together(gaps))
     numbers = Counter(number for gap in gaps for number in numbers_of(gap.shown))
     second_numbers = Counter(number for gap in gaps for number in numbers_of(gap.second_shown))
     words = {word for gap in gaps for word in words_of(gap.shown)}

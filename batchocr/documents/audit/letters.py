@@ -37,6 +37,10 @@ class Letters:
     folded: str
     places: Sequence[int]
 
+    def part(self, start: int, end: int) -> Letters:
+        """The letters from one place in `folded` to another."""
+        return Letters(self.text, self.folded[start:end], self.places[start:end])
+
     def shown(self, start: int, end: int) -> str:
         """What is written from one place in `folded` to another, in whole words; empty if that is nothing."""
         if start >= end:

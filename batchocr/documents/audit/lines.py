@@ -65,11 +65,10 @@ def paragraphs(lines: Sequence[ReadLine]) -> list[list[ReadLine]]:
         x0, y0, x1, y1 = line.box
         margin = min(x1 - x0, y1 - y0)
         near = (x0 - 3 * margin, y0 - margin, x1 + 3 * margin, y1 + margin)
-        group = next((group for group in groups if shared_area(near, around([one.box for one in group])) > 0), None)
-        if group is None:
-            groups.append([line])
-        else:
-            group.append(line)
+        group = next((group for group in groups if shared_area(near, around([one.box for one in group])) > 0), [])
+        if not group:
+            groups.append(group)
+        group.append(line)
     return groups
 
 
