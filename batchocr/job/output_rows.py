@@ -115,5 +115,8 @@ class OutputRows:
         others = read.difference(page for page in planned if page is not None)
         if not others:
             return planned
+        if state.problem is not None and state.problem.kind != "not_found":
+            logger.warning("%s: %s: its %s stay", source, state.problem.message, counted(len(others), "row"))
+            return sorted(others)
         (self.gone if state.problem else self.not_asked)[source] = len(others)
         return planned if self._prune else sorted(others.union(page for page in planned if page is not None))

@@ -25,6 +25,7 @@ from batchocr.ray.driver import Driver
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.report import ClusterReport, Parts, name_bottleneck
+from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import atomic_file
 from batchocr.tables.files import CLUSTER_REPORT_NAME, without_output
 from batchocr.tables.schema import RunMetadata, fingerprint_of_settings, require_same_settings
@@ -109,14 +110,14 @@ def read_on_cluster(
     """
     found = replace(found, documents=without_output(found.documents, folder.is_own))
     folder.require_of_cluster()
-    if config.report:
-        require_place(Path(config.report))
     earlier = None if config.overwrite else folder.plan()
     if earlier is not None:
         _require_same_input(folder, earlier, found, config)
         if earlier.metadata is not None:
             _require_same_options(folder, earlier.metadata, config)
     folder.try_to_put(afresh=config.overwrite)
+    if not is_uri(place := config.report or f"{folder}/{CLUSTER_REPORT_NAME}"):
+        require_place(Path(place))
     items = plan_items(found, config, earlier, cluster.pages_per_task)
     if not items:
         raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")
@@ -134,10 +135,11 @@ def read_on_cluster(
             file.write(report.to_json().encode() + b"\n")
     else:
         folder.put_text(f"{report.to_json()}\n", CLUSTER_REPORT_NAME)
-    if stop.reason == "stop_after" and driver.first_ready_s is not None and not driver.tally.parts_read:
+    is_no_use = not report.parts.read and (driver.first_ready_s is not None or joined(cluster.address) is None)
+    if is_no_use and report.exit_reason == "stopped" and stop.reason == "stop_after":
         raise UsageError(
-            "--stop-after was over before the first item was finished, and would be the next time: nothing was read in "
-            f"{report.work_seconds:.0f} s; give the run more time, or items fewer pages (--pages-per-task)"
+            "--stop-after was over before the first item was finished, and would be the next time: starting up took "
+            f"{report.start_up_seconds:.0f} s, and reading {report.work_seconds:.0f}; give the run more time"
         )
     return report
 

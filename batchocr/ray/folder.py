@@ -35,9 +35,6 @@ from batchocr.tables.schema import RunMetadata, decode_metadata
 logger = logging.getLogger(__name__)
 
 _PLAN_NAME = "run.json"
-_Key = tuple[str, int | None]
-"""A row's `source` and `page_index`."""
-
 _AT_ONCE = 16
 """How many parts are looked into at the same time: a store, or a file system on the network, is slow to answer."""
 
@@ -216,7 +213,7 @@ class OutputFolder:
 
     def _rows(self, item: Item, metadata: RunMetadata) -> PartRows | None:
         name = f"{item.name} in {self}"
-        rows, keys = None, set[_Key]()
+        rows, keys = None, set[tuple[str, int | None]]()
         with self.files.local(item.name) as part, suppress(pa.ArrowException, OSError, ValueError):
             rows, keys = read_part(part, metadata, name)
         if rows is not None and item.is_held_by(keys):
@@ -243,14 +240,15 @@ class OutputFolder:
             logger.info("removed %d parts that are not of this run or whose documents have changed", len(others))
 
 
-def read_part(part: Path, metadata: RunMetadata, name: str) -> tuple[PartRows, set[_Key]]:
-    """What a part holds, by its footer and a few columns. Raises OutputMismatchError if it is of other settings than
-    this metadata, and what Arrow raises if these are damaged."""
+def read_part(part: Path, metadata: RunMetadata, name: str) -> tuple[PartRows, set[tuple[str, int | None]]]:
+    """What a part holds, and the source and page of each row; of a file of another program, none. Only its footer and a
+    few columns are read. Raises OutputMismatchError if it is of other settings than this metadata, and what Arrow
+    raises if these are damaged."""
     with pq.ParquetFile(part, page_checksum_verification=True) as file:
         found = decode_metadata(file.schema_arrow.metadata)
         columns = file.read(columns=["source", "page_index", "status", "error_kind"]).columns
-    if found is None or found.settings_fingerprint != metadata.settings_fingerprint:
+    if found is not None and found.settings_fingerprint != metadata.settings_fingerprint:
         raise OutputMismatchError(f"{name} was made with other settings: choose another --out")
     sources, pages, statuses, errors = (column.to_pylist() for column in columns)
     rows = PartRows(Counter(statuses), Counter(kind for kind in errors if kind is not None))
-    return rows, set(zip(sources, pages, strict=True))
+    return rows, set(zip(sources, pages, strict=True)) if found is not None else set()

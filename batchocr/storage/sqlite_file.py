@@ -1,4 +1,4 @@
-"""A SQLite file that others may have made: it runs no code, changes no other file, and each query ends."""
+"""A SQLite file that others may have made: it runs no code, and each query ends."""
 
 from __future__ import annotations
 
@@ -13,17 +13,13 @@ from typing import Any, Final
 QUERY_S: Final = 10.0
 """How long a query may work: ours take milliseconds, but one over a view may have no end."""
 
-_NAMES_A_FILE: Final = bytes.fromhex("d9d505f920a163d7")
-"""How a journal ends whose last line names a file, which SQLite removes with it: only those of several databases do.
-Source: `readSuperJournal` and `pager_delsuper` in SQLite's pager.c."""
-
 
 class SqliteFile(sqlite3.Connection):
     """What is begun with `execute`, to the next one, ends after QUERY_S with an OperationalError, "interrupted"."""
 
     def __init__(self, path: Path, *, wait_s: float) -> None:
         """wait_s: for another's lock. Threads may have it in turn. Raises sqlite3.Error."""
-        _require_own_journal(f"{os.path.realpath(path)}-journal")
+        _require_ordinary(f"{os.path.realpath(path)}-journal")
         super().__init__(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
         self.set_progress_handler(lambda: time.monotonic() > self._until_s, 1_000_000)  # steps, in some 30 ms
         self.execute("PRAGMA trusted_schema = OFF")
@@ -42,13 +38,8 @@ class SqliteFile(sqlite3.Connection):
             raise sqlite3.DatabaseError("it holds other tables than batchocr makes: move it away")
 
 
-def _require_own_journal(path: str) -> None:
-    """Raise DatabaseError if SQLite would wait for what lies there, or remove a file that it names."""
+def _require_ordinary(path: str) -> None:
+    """Raise DatabaseError if SQLite would wait for what lies there."""
     with suppress(OSError):
-        status = os.lstat(path)
-        if stat.S_ISREG(status.st_mode):
-            with open(path, "rb") as journal:
-                journal.seek(max(0, status.st_size - len(_NAMES_A_FILE)))
-                if journal.read() != _NAMES_A_FILE:
-                    return
-        raise sqlite3.DatabaseError(f"{path} is no journal of it: move both away")
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise sqlite3.DatabaseError(f"{path} is no journal of it: move both away")

@@ -70,7 +70,7 @@ def is_cluster_part(name: str) -> bool:
 def how_to_restore(path: Path) -> str:
     """What to do about a table that is damaged."""
     if is_cluster_part(path.name):
-        return "restore it, or run the same `batchocr ray` again, which reads its documents again"
+        return "restore it, or delete it and run the same `batchocr ray` again, which reads its documents again"
     return "restore it, or read the documents again with `batchocr run --overwrite`"
 
 

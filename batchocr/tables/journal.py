@@ -83,7 +83,7 @@ class Journal:
         Raises OutputMismatchError if the journal or the table belongs to other settings or is not ours, or if `resume`
         is False and the journal is unfinished; OutputError if it cannot be written, another run holds it, or its first
         line is damaged.
-        A journal that is continued vouches for its run: the table at `out` is looked at only when a new journal begins.
+        A journal that is continued vouches for its run: of what lies at `out` it is then only asked if it is ours.
         """
         path = journal_path(out)
         with writing(out), ExitStack() as undo:
@@ -104,6 +104,7 @@ class Journal:
                     "continue it, or start over with --overwrite"
                 )
             else:
+                require_ours(out)
                 require_same_settings(path, found, metadata)
                 require_same_shard(path, found, metadata)
                 journal.metadata = continued(found, metadata)

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
@@ -144,7 +144,10 @@ def _placed(part: TablePart, number: int, key_of: Callable[[PageResult], _Key]) 
     """Yield the rows of a part. The first is all there is of it, and the part is closed, until the next is wanted."""
     if (first := next(part.rows(), None)) is not None:
         yield _Placed(key_of(first), number, first)
-        yield from (_Placed(key_of(row), number, row) for row in islice(part.rows(), 1, None))
+        rows = part.rows()
+        if next(rows, None) != first:  # else all are of the file that is there now
+            raise OutputError(f"{part.path} was replaced while it was read: merge again")
+        yield from (_Placed(key_of(row), number, row) for row in rows)
 
 
 def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_others: int) -> Iterator[_Placed]:
@@ -157,17 +160,15 @@ def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_oth
         others = [placed for placed in document if placed.part < num_others]
         again = [placed for placed in document if placed.part >= num_others]
         taken = [placed for placed in again if placed.row.status != "failed"]
-        for placed in [*others, *taken] if taken else []:
+        for placed in document if taken else []:
             _require_same_file(placed, taken[0], parts)
         if taken and others and others[0].row.page_index is None:
-            if _are_all_pages(again, parts[others[0].part]):
-                others, taken = others[1:], again  # those of its pages that failed, too
-            else:
-                not_taken.append(source)
-                taken = []
+            is_whole = _are_all_pages(again, taken[0].row.page_count, parts[others[0].part])
+            others, taken = ([], again) if is_whole else (others, [])  # with those of its pages that failed
+            not_taken += [] if is_whole else [source]
         pages = {placed.row.page_index for placed in taken}
-        kept = [placed for placed in others if placed.row.page_index not in pages]
-        yield from sorted([*kept, *taken], key=attrgetter("key"))
+        taken += [placed for placed in others if placed.row.page_index not in pages]
+        yield from sorted(taken, key=attrgetter("key"))
     if not_taken:
         logger.warning(
             "%s, %r among them, failed as a whole, and not all pages were read again: those that were are left out; "
@@ -177,9 +178,9 @@ def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_oth
         )
 
 
-def _are_all_pages(rows: Sequence[_Placed], part: TablePart) -> bool:
+def _are_all_pages(rows: Sequence[_Placed], page_count: int | None, part: TablePart) -> bool:
     """Whether these are rows of all the pages of their document that the run of this part was to read."""
-    page_count, spec = rows[0].row.page_count, (part.metadata.selection or {}).get("pages", "1-r1")
+    spec = (part.metadata.selection or {}).get("pages", "1-r1")
     pages = {placed.row.page_index for placed in rows}
     return page_count is not None and pages.issuperset(parse_page_spec(spec).pages(page_count))
 

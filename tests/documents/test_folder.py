@@ -20,7 +20,7 @@ from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.tables.atomic import atomic_file
 from batchocr.tables.files import temporary_path
 from tests.support.running import raising
-from tests.support.sqlite_attacks import ENDLESS, journal_naming
+from tests.support.sqlite_attacks import ENDLESS
 
 
 def write(to: Path, *files: tuple[str, bytes], source: str = "a.pdf", version: str = "1") -> None:
@@ -339,14 +339,6 @@ def test_a_record_that_holds_anything_but_our_tables_is_refused(tmp_path: Path, 
     with pytest.raises(OutputError, match="not ours: move it away"):
         write(tmp_path, ("a.md", b"2"))
     assert files_in(tmp_path) == {"a.md": b"1"}
-
-
-def test_a_journal_beside_the_record_has_no_other_file_removed(tmp_path: Path, victim: Path) -> None:
-    write(tmp_path / "out", ("a.md", b"1"))
-    (tmp_path / "out" / f"{EXPORT_RECORD}-journal").write_bytes(journal_naming("../victim.txt"))
-    with pytest.raises(OutputError, match="not ours"):
-        write(tmp_path / "out", ("a.md", b"2"))
-    assert victim.read_bytes() == b"notes"
 
 
 def test_a_record_that_is_damaged_gives_an_error_and_an_empty_one_begins_anew(tmp_path: Path) -> None:

@@ -153,16 +153,20 @@ def test_a_file_that_is_named_and_not_there_keeps_its_rows_and_counts_as_failed(
     assert (report.pages_read, report.rows_gone, report.exit_code) == (0, 0, 0)
 
 
-@pytest.mark.long
-def test_a_wrong_password_does_not_cost_the_pages_that_were_read(share: Path, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("prune", [False, True])
+def test_a_wrong_password_does_not_cost_the_pages_that_were_read(
+    share: Path, options: dict[str, Any], prune: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     with pymupdf.open(share / "a.pdf") as document:
         locked = document.tobytes(encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="right")
     (share / "a.pdf").write_bytes(locked)
     batchocr.run(share, **options, password="right")
     before = places(options["out"])
-    report = batchocr.run(share, **options, password="wrong")
+    report = batchocr.run(share, **options, password="wrong", prune=prune)
     assert places(options["out"]) == before
-    assert (report.items.failed, report.rows_gone, report.pages_read, report.exit_code) == (1, 3, 0, 3)
+    assert (report.items.failed, report.rows_gone, report.pages_read, report.exit_code) == (1, 0, 0, 3)
+    assert "a.pdf: " in caplog.text and "password" in caplog.text and "its 3 rows stay" in caplog.text
+    assert "not there" not in caplog.text
 
 
 def test_prune_removes_what_is_not_there_or_not_asked_for_and_says_so(

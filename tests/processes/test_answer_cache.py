@@ -20,7 +20,7 @@ from batchocr.processes import answer_cache
 from batchocr.processes.answer_cache import NAME, AnswerCache, cache_folder
 from batchocr.storage import sqlite_file
 from batchocr.storage.checksums import checked_line
-from tests.support.sqlite_attacks import ENDLESS, journal_naming
+from tests.support.sqlite_attacks import ENDLESS
 
 MAKER = {"model_fingerprint": "m", "dtype": "float32"}
 OTHER = {"model_fingerprint": "m", "dtype": "bfloat16"}
@@ -181,11 +181,6 @@ def overwritten_in_the_middle(folder: Path) -> None:
             file.write(os.urandom(4096))
 
 
-def with_a_journal_of_another_file(folder: Path) -> None:
-    fill(folder, 1)
-    (folder / f"{NAME}-journal").write_bytes(journal_naming(str(folder / NAME)))
-
-
 def text(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / NAME).write_text("these are my notes\n" * 1000)
@@ -202,7 +197,6 @@ def text(folder: Path) -> None:
             sql("DROP TABLE answers", f"CREATE VIEW answers AS {ENDLESS}", answers=1),
             "it holds other tables than batchocr makes: move it away",
         ),
-        (with_a_journal_of_another_file, "sqlite-journal is no journal of it: move both away"),
         (overwritten_in_the_middle, "it is damaged; check the disk, and delete it"),
         (lambda folder: (folder / NAME).mkdir(parents=True), "it cannot be opened; choose a folder"),
         (lambda folder: folder.parent.write_text(""), "Not a directory; choose a folder that can be written"),

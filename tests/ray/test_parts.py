@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import batchocr.ray.reader
@@ -313,5 +314,24 @@ def test_a_run_whose_time_is_over_before_its_first_item_is_finished_says_so_and_
     if num_read:
         assert batchocr.ray.run([tmp_path / "in"], out=tmp_path / "out", model=model, pages_per_task=2).exit_code == 75
         return
-    with pytest.raises(UsageError, match=r"nothing was read in 0 s; .*--pages-per-task"):
+    with pytest.raises(UsageError, match=r"starting up took 0 s, and reading 0; give the run more time"):
         batchocr.ray.run([tmp_path / "in"], out=tmp_path / "out", model=model, pages_per_task=2)
+
+
+def test_a_report_that_is_of_somebody_else_is_left_as_it_is(items: list[Item], tmp_path: Path, model: Path) -> None:
+    pytest.importorskip("ray")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "report.json").write_text('{"mine": 1}')
+    with pytest.raises(OutputError, match=r"report\.json is no report"):
+        batchocr.ray.run([tmp_path / "in"], out=tmp_path / "out", model=model)
+    assert (tmp_path / "out" / "report.json").read_text() == '{"mine": 1}'
+
+
+def test_a_parquet_file_of_another_program_under_the_name_of_a_part_is_read_again(
+    items: list[Item], tmp_path: Path
+) -> None:
+    folder = OutputFolder(str(tmp_path / "out"))
+    put(folder, items[0], tmp_path)
+    path = tmp_path / "out" / items[0].name
+    pq.write_table(pq.read_table(path).replace_schema_metadata({}), path)
+    assert folder.rows_of(items, METADATA) == {}

@@ -215,6 +215,14 @@ def test_a_file_of_someone_else_is_never_taken_over(out: Path) -> None:
     assert not journal_path(out).exists()
 
 
+def test_a_file_of_someone_else_in_the_place_of_the_table_is_not_replaced_by_a_run_that_continues(out: Path) -> None:
+    write_journal(out, FIRST)
+    out.write_text("my thesis")
+    with pytest.raises(OutputMismatchError, match=r"results\.parquet was not written by batchocr"):
+        open_journal(out)
+    assert out.read_text() == "my thesis" and journal_path(out).exists()
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_metadata_of_someone_else_are_never_taken_over(tmp_path: Path, overwrite: bool) -> None:
     out = tmp_path / "results.jsonl"

@@ -15,9 +15,11 @@ import pytest
 import batchocr
 from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.assemble import open_table
+from batchocr.errors import OutputError
 from batchocr.pages.input.sources import find_documents, in_shard
 from batchocr.tables.files import UNFINISHED_REPORT, journal_path, metadata_path, report_path
 from batchocr.tables.merge import merged_rows
+from batchocr.tables.opened import open_rows
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
 from batchocr.tables.table import table_for
 from tests.support.running import draw_pdf, read_rows, run_app, said_by
@@ -249,3 +251,14 @@ def test_a_run_into_a_merged_table_finds_everything_done(
     assert merged.read_bytes() == whole.read_bytes()
     assert run_app(monkeypatch, "compare", merged, whole, "--max-change", "0", "--json") == 0
     assert json.loads(capsys.readouterr().out)["differing"] == 0
+
+
+def test_a_part_that_is_replaced_while_it_is_merged_ends_the_merge(tmp_path: Path) -> None:
+    paths = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    write(paths[0], ["a.pdf"])
+    write(paths[1], ["x.pdf", "y.pdf", "z.pdf"])
+    rows = merged_rows(open_rows(str(tmp_path), ours=True).parts, None)
+    next(rows)
+    write(paths[1], ["y.pdf", "z.pdf"])
+    with pytest.raises(OutputError, match=r"2\.parquet was replaced while it was read"):
+        list(rows)

@@ -11,7 +11,7 @@ import pytest
 
 from batchocr.storage import sqlite_file
 from batchocr.storage.sqlite_file import SqliteFile
-from tests.support.sqlite_attacks import ENDLESS, journal_naming
+from tests.support.sqlite_attacks import ENDLESS
 
 TABLES = ("create table if not exists t (x text primary key, y)", "create index if not exists t_by_y on t (y)")
 
@@ -73,19 +73,6 @@ def test_a_query_without_an_end_is_ended_and_the_next_has_its_own_time(
 def test_functions_that_act_are_not_trusted_in_a_schema(tmp_path: Path) -> None:
     with closing(SqliteFile(tmp_path / "db", wait_s=0)) as db:
         assert db.execute("pragma trusted_schema").fetchone() == (0,)
-
-
-@pytest.mark.parametrize("name", ["../victim.txt", "{folder}/victim.txt", "linked"])
-def test_a_journal_that_would_have_another_file_removed_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / "victim.txt").write_text("notes")
-    (tmp_path / "in").mkdir()
-    (tmp_path / "link").symlink_to("in/db")
-    database(tmp_path / "in/db", *TABLES)
-    (tmp_path / "in/db-journal").write_bytes(journal_naming(name.format(folder=tmp_path)))
-    for path in ("in/db", "link"):
-        with pytest.raises(sqlite3.DatabaseError, match="db-journal is no journal of it"):
-            SqliteFile(tmp_path / path, wait_s=0)
-    assert (tmp_path / "victim.txt").read_text() == "notes"
 
 
 def test_a_journal_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ _TEXT: Final = re.compile(
 """What shows text in a content stream; and other strings and comments, which may look like it. Source: PDF 1.7,
 sections 7.3.4 and 9.4.3."""
 
-_COMPARED_DPI: Final = 150
 _LEAST_STRETCH: Final = 0.5
 """Letters that are narrower than so much of their width are lower: MuPDF takes two of the same for one in bold."""
 
@@ -188,5 +187,6 @@ def _without_letters(page: pymupdf.Page) -> bytes | None:
 
 
 def _look_of(page: pymupdf.Page) -> bytes:
-    scale = min(_COMPARED_DPI / 72, MAX_EDGE / max(page.rect.width, page.rect.height))
+    """Its pixels at 150 dpi, or at less if it is large."""
+    scale = min(150 / 72, MAX_EDGE / max(page.rect.width, page.rect.height))
     return bytes(page.get_pixmap(matrix=pymupdf.Matrix(scale, scale)).samples)

@@ -24,8 +24,6 @@ from batchocr.pages.searchable.image_pages import add_pages
 from batchocr.pages.searchable.pdf_text import TextWriter
 from batchocr.pages.searchable.placed_text import pages_in
 
-_NO_ROOM: Final = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
-
 # PyMuPDF's `save` would have viewers show the attachments first, and remove an empty collection.
 pymupdf.JM_embedded_clean = lambda _document: None
 
@@ -60,7 +58,7 @@ def write_searchable(
                 _save(pdf, to_path, is_new=is_new)
             yield SearchableMade(writer.num_hidden_lines)
     except (OSError, *REFUSALS) as error:
-        if not any(reason in str(error) for reason in _NO_ROOM):
+        if not any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)):
             raise DamagedError(f"no text can be added to it: {error}") from error
         yield SearchableMade(lacks_room=True)
 
