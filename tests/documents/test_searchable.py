@@ -408,7 +408,7 @@ def test_a_font_of_the_page_that_has_our_name_is_not_replaced(desk: Desk) -> Non
     page = document[0]
     page.insert_text((60, 40), "Exhibit 7", fontname="helv")
     [(helv, *_)] = page.get_fonts()
-    names = [f"Glyphless{number}" for number in range(30)]
+    names = [f"Glyphless{number}" for number in range(200)]
     document.xref_set_key(page.xref, "Resources", document.xref_object(int(page_value(page, "Resources").split()[0])))
     document.xref_set_key(page.xref, "Resources/Font", f"<<{' '.join(f'/{name} {helv} 0 R' for name in names)}>>")
     number = page.get_contents()[-1]
