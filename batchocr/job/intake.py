@@ -185,9 +185,10 @@ class Intake:
         self._plan(index, file.page_count, file.doc_id, self._settled(self.documents[index].source))
 
     def cannot_open(self, index: int, problem: Failure, doc_id: str | None = None) -> None:
-        """Record that a document cannot be opened: it gets one failed row for the whole."""
-        state = self.states[index]
-        state.problem = problem
+        """Record that a document cannot be opened: it gets one failed row for the whole, to be handed out at once,
+        whatever the document has cost, so that a run that is stopped has it."""
+        self.states[index].problem = problem
+        self.queue.postpone(index, on=False)
         self._plan(index, None, doc_id, self._settled(self.documents[index].source) if doc_id is not None else [])
 
     def ended(self, key: RowKey) -> None:

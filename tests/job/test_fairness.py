@@ -59,6 +59,12 @@ def test_a_document_costs_a_few_timeouts_and_what_its_steps_may_take(hostile: st
     assert last_s(rows, 0) < 30 * 60
 
 
+def test_a_document_that_cannot_be_opened_has_its_row_at_once_though_others_wait() -> None:
+    rows = simulate(*[HOSTILE["it hangs when it is opened"]] * 4, workers=1)
+    assert [row.result.status for row in rows] == ["failed"] * 4
+    assert rows[0].at_s < 3 * TIMEOUT_S and rows[1].at_s < 5 * TIMEOUT_S
+
+
 def test_a_document_that_is_given_up_has_a_row_for_each_page_that_says_so() -> None:
     rows = simulate(HOSTILE["every fourth page hangs"])
     assert sorted(row.key.page_index or 0 for row in rows) == list(range(400))
