@@ -369,9 +369,11 @@ def test_an_encrypted_document_without_an_id_can_still_be_opened(desk: Desk) -> 
         assert not document.needs_pass and document[0].search_for("schoolmaster")
 
 
-@pytest.mark.parametrize("flags", ["", "/SigFlags 0", "/SigFlags 3"])
-@pytest.mark.parametrize("field", ["{sig}/FT/Sig", "{sig}/FT 1 0 R", "/FT/Sig/Kids[<<{sig}>>]"])
-def test_a_document_with_a_signed_field_is_copied_and_counted(desk: Desk, flags: str, field: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "flags"),
+    [("{sig}/FT/Sig", "/SigFlags 0"), ("{sig}/FT 1 0 R", ""), ("/FT/Sig/Kids[<<{sig}>>]", "/SigFlags 3")],
+)
+def test_a_document_with_a_signed_field_is_copied_and_counted(desk: Desk, field: str, flags: str) -> None:
     document = scan()
     signature = "/V<</Type/Sig/Filter/Adobe.PPKLite/Contents<00>/ByteRange[0 1 2 3]>>"
     fields = f"[<</T(s){field.format(sig=signature)}>>]"
