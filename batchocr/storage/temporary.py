@@ -36,8 +36,7 @@ def writing_temporary() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = f"no temporary file can be written ({error.strerror})"
-        raise OutputError(f"{reason}: TMPDIR may name a folder with room on another disk") from error
+        raise OutputError(f"cannot write a temporary file ({error.strerror}): TMPDIR may name another disk") from error
 
 
 def delete_folders() -> None:

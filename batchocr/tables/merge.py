@@ -163,9 +163,11 @@ def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_oth
         for placed in document if taken else []:
             _require_same_file(placed, taken[0], parts)
         if taken and others and others[0].row.page_index is None:
-            is_whole = _are_all_pages(again, taken[0].row.page_count, parts[others[0].part])
-            others, taken = ([], again) if is_whole else (others, [])  # with those of its pages that failed
-            not_taken += [] if is_whole else [source]
+            if _are_all_pages(again, taken[0].row.page_count, parts[others[0].part]):
+                others, taken = [], again  # with those of its pages that failed
+            else:
+                not_taken.append(source)
+                taken = []
         pages = {placed.row.page_index for placed in taken}
         taken += [placed for placed in others if placed.row.page_index not in pages]
         yield from sorted(taken, key=attrgetter("key"))

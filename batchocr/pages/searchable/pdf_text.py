@@ -72,9 +72,8 @@ class TextWriter:
         """Add the entries: the first of level 1, and none more than one deeper than the one before."""
         known = [entry for entry in entries if entry.page_index < self.document.page_count]
         levels = [*accumulate(known, lambda level, entry: min(entry.level, level + 1), initial=0)][1:]
-        self.document.set_toc(
-            [[level, each.title, each.page_index + 1] for level, each in zip(levels, known, strict=True)]
-        )
+        pairs = zip(levels, known, strict=True)
+        self.document.set_toc([[level, entry.title, entry.page_index + 1] for level, entry in pairs])
         for number, entry in zip(self.document.get_outline_xrefs(), known, strict=True):
             page = self.document.load_page(entry.page_index)
             to = pymupdf.Point(0, (entry.y or 0) * page.rect.height) * _to_own_units(page)

@@ -73,7 +73,7 @@ class DocumentText:
                 return image
             blocks = page_words(row, image)
             self.counts["unclear"] += sum(block.is_whole for block in blocks)
-            page = PageText(row.page_index, row.width, row.height, row.dpi, tuple(blocks), row.status == "ok")
+            page = PageText(row.page_index, row.width, row.height, row.dpi, tuple(blocks), is_ok=row.status == "ok")
             self._file.write(line_of(page))
         self._file.flush()
         return _path_of(self._file)
