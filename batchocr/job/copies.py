@@ -7,32 +7,95 @@ rows are finished. Rows that earlier runs have read, of whatever document, serve
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
-from batchocr.data import ErrorKind, PageResult
-from batchocr.job.row_queue import RowKey
-from batchocr.tables.index import IndexedRow
+from batchocr.data import Document, ErrorKind, PageResult
+from batchocr.job.document_run import DocumentState, RowKey
+from batchocr.tables.index import IndexedRow, settled
+from batchocr.tables.journal import Journal
 
 _OF_THE_FILE: Final[frozenset[ErrorKind | None]] = frozenset({"not_found", "unreadable", "changed"})
 """Errors that concern one file and not its content, so that a copy of the file may not have them."""
 
 
-class Copy(NamedTuple):
-    """A row to be copied. of: the `source` of the document whose row it copies."""
+class Copies:
+    """The rows to be copied, and of which document each is a copy. Those in `ready` can be made now.
 
-    key: RowKey
-    of: str
+    journal: of what was read; without it nothing is copied.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        states: Sequence[DocumentState],
+        journal: Journal | None,
+        retry_failed: bool | None,
+    ) -> None:
+        self.ready: deque[tuple[RowKey, str]] = deque()
+        """Rows, each with the `source` of the document whose row it copies."""
+        self.num_documents = 0
+        """How many documents have rows that are copied."""
+        self._documents = documents
+        self._states = states
+        self._journal = journal
+        self._retry_failed = retry_failed
+        self._waiting: defaultdict[RowKey, list[RowKey]] = defaultdict(list)
+        """By the row that is being read, those that are copied from it."""
+        self._first: dict[str, int] = {}
+        """By doc_id, the document of this run that is read."""
+        self._earlier: dict[str, str] = {}
+        """By doc_id, the `source` of a document of which earlier runs have read pages."""
+        for source in journal.sources() if journal else ():
+            for row in journal.rows(source) if journal else ():
+                if row.doc_id is not None and row.page_index is not None:
+                    self._earlier.setdefault(row.doc_id, source)
+
+    def add(self, index: int) -> frozenset[int | None]:
+        """The rows of a document that are copied, and not read."""
+        state = self._states[index]
+        if self._journal is None or state.doc_id is None or state.rows is None or not state.page_count:
+            return frozenset()
+        earlier = self._earlier.get(state.doc_id, "")
+        rows = settled(self._journal.rows(earlier), self._retry_failed)
+        read_before = {row.page_index for row in rows if _serves(row, state.doc_id)}
+        first = self._first.setdefault(state.doc_id, index)
+        is_same = first != index and self._states[first].page_count == state.page_count
+        read_first = self._states[first].rows or () if is_same else ()
+        copied = set()
+        for page in state.rows:
+            if page is None or page in state.done or not (page in read_before or page in read_first):
+                continue
+            copied.add(page)
+            if page in read_before:
+                self.ready.append((RowKey(index, page), earlier))
+            elif self._states[first].has_ended(page):
+                self.ready.append((RowKey(index, page), self._documents[first].source))
+            else:
+                self._waiting[RowKey(first, page)].append(RowKey(index, page))
+        self.num_documents += bool(copied)
+        return frozenset(copied)
+
+    def ended(self, key: RowKey) -> None:
+        """Record that a row has ended: those that wait for it are ready."""
+        source = self._documents[key.document].source
+        self.ready += ((copy, source) for copy in self._waiting.pop(key, ()))
+
+    def make_next(self) -> tuple[RowKey, PageResult | None]:
+        """A row of `ready`, and the copied row; None if it must be read. Raises OutputError."""
+        assert self._journal is not None
+        key, source = self.ready.popleft()
+        if not _serves(self._journal.find(source, key.page_index), self._states[key.document].doc_id or ""):
+            return key, None
+        row = self._journal.read(source, key.page_index)
+        if row.error_kind is not None and row.attempts:  # without, it is a copy itself
+            said = f"{row.error_message or ''} (not tried here: it is the same file as {row.source})"
+            row = replace(row, error_message=said)
+        return key, replace(row, source=self._documents[key.document].source)
 
 
-def serves(row: IndexedRow | None, doc_id: str) -> bool:
+def _serves(row: IndexedRow | None, doc_id: str) -> bool:
     """Whether the row holds for every file with these bytes."""
     return row is not None and row.doc_id == doc_id and row.error_kind not in _OF_THE_FILE
-
-
-def copied(row: PageResult, source: str) -> PageResult:
-    """The row, for another document with the same bytes. A failed page is not tried again, and its message says so."""
-    if row.error_kind is not None and row.attempts:  # without, it is a copy itself
-        said = f"{row.error_message or ''} (not tried here: it is the same file as {row.source})"
-        row = replace(row, error_message=said)
-    return replace(row, source=source)

@@ -12,8 +12,8 @@ from queue import Full, Queue
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
-from batchocr.job.intake import Intake
-from batchocr.job.row_queue import RowKey
+from batchocr.job.document_run import RowKey
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.run_context import RunContext
 from batchocr.job.session import Session
 from batchocr.job.shortfalls import warn_of_documents_without_rows
@@ -53,26 +53,24 @@ def read_in_order(session: Session, config: Config, found: Found) -> Iterator[Pa
         try:
             while (row := ahead.next_row()) is not None:
                 yield row
-            warn_of_documents_without_rows(run.intake, config)
+            warn_of_documents_without_rows(run.plan, config)
         finally:
             atexit.unregister(ahead.close)
             ahead.close()
 
 
-def _in_order(intake: Intake, rows: Iterable[tuple[RowKey, PageResult]]) -> Iterator[PageResult]:
-    """Yield the rows in input order, each as soon as all before it are there, and release them to the intake."""
-    order = intake.rows()
-    expected = None
-    early: dict[RowKey, PageResult] = {}
+def _in_order(plan: RowPlan, rows: Iterable[tuple[RowKey, PageResult]]) -> Iterator[PageResult]:
+    """Yield the rows in input order, each as soon as all before it are there, and release them to the plan."""
+    early: dict[int, PageResult] = {}
+    following = 0
     for key, row in rows:
-        early[key] = row
-        expected = expected or next(order, None)
-        while expected in early:
-            intake.queue.released()
-            yield early.pop(expected)
-            expected = next(order, None)
+        early[plan.output_index(key)] = row
+        while following in early:
+            plan.released()
+            yield early.pop(following)
+            following += 1
     # After a stop, some finished rows have gaps before them.
-    yield from (early[key] for key in sorted(early, key=lambda key: (key.document, key.page_index or 0)))
+    yield from (early[index] for index in sorted(early))
 
 
 class _ReadAhead:
@@ -115,7 +113,7 @@ class _ReadAhead:
 
     def _run(self) -> None:
         try:
-            for row in _in_order(self._context.intake, self._context.results(tick=self._check)):
+            for row in _in_order(self._context.plan, self._context.results(tick=self._check)):
                 self._put(row)
         except _CallerLeftError:
             return

@@ -14,9 +14,9 @@ from pathlib import Path
 from batchocr.config import Config
 from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
-from batchocr.job.intake import Intake
 from batchocr.job.output_rows import OutputRows
 from batchocr.job.progress import Progress, event, log_failure
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.run_context import RunContext, report_of
 from batchocr.job.session import Session
 from batchocr.job.shortfalls import count_worsened, pages_asked_for, warn_of_documents_without_rows, warn_of_worsened
@@ -63,18 +63,18 @@ def read_into_table(
         _require_same_input(out, found.documents, journal)
         announce = partial(_log_start, session, found, out)
         run = RunContext(session, config, found, stop, finished=journal, announce=announce, started_s=started_s)
-        rows = OutputRows(run.intake, journal, prune=config.prune, not_drawn=found.not_drawn, empty=found.empty)
+        rows = OutputRows(run.plan, journal, prune=config.prune, not_drawn=found.not_drawn, empty=found.empty)
         with _report_of_failure(run, report_file):
             with run:
                 if run.has_work:
                     _read(run, journal, progress)
             run.require_time()
             was_redundant = journal.is_redundant
-            warn_of_documents_without_rows(run.intake, config)
-            worsened = count_worsened(run.intake, journal)
+            warn_of_documents_without_rows(run.plan, config)
+            worsened = count_worsened(run.plan, journal)
             warn_of_worsened(worsened)
             if run.complete:
-                _require_rows(run.intake, config)
+                _require_rows(run.plan, config)
                 journal.keep()
                 table_started_s = time.perf_counter()
                 table.write(out, rows, metadata if config.prune else journal.metadata)
@@ -123,7 +123,7 @@ def _read(run: RunContext, journal: Journal, progress: Progress | None) -> None:
 
     try:
         for key, result in run.results(tick=show):
-            file = run.intake.states[key.document]
+            file = run.plan.states[key.document]
             earlier = journal.find(result.source, result.page_index)
             if earlier is not None and is_failed_again(result, earlier):
                 run.ledger.add_done(earlier.status, earlier.error_kind)
@@ -157,10 +157,10 @@ def _require_same_input(out: Path, documents: Sequence[Document], journal: Journ
         )
 
 
-def _require_rows(intake: Intake, config: Config) -> None:
+def _require_rows(plan: RowPlan, config: Config) -> None:
     """Refuse to write a table without a row. A share of the documents may have none by chance. Raises NoInputError."""
-    if intake.num_planned == 0 and config.shard == (1, 1):
-        longest = max(num_pages for _, num_pages in intake.documents_without_rows())
+    if plan.num_planned == 0 and config.shard == (1, 1):
+        longest = max(num_pages for _, num_pages in plan.documents_without_rows())
         raise NoInputError(
             f"no document has any of the pages {pages_asked_for(config)} asks for, so that no table was written: "
             f"the longest has {counted(longest, 'page')}"

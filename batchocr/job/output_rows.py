@@ -12,8 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from batchocr.data import Document, PageResult, counted, valid_text
-from batchocr.job.intake import DocumentState, Intake
+from batchocr.job.document_run import DocumentState
 from batchocr.job.progress import event
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import named
 from batchocr.job.stats.gates import is_doubtful
 from batchocr.job.stats.quality import Quality
@@ -34,13 +35,13 @@ class OutputRows:
     """
 
     def __init__(
-        self, intake: Intake, journal: Journal, *, prune: bool, not_drawn: Set[str], empty: Mapping[str, str]
+        self, plan: RowPlan, journal: Journal, *, prune: bool, not_drawn: Set[str], empty: Mapping[str, str]
     ) -> None:
         self.gone: dict[str, int] = {}
         self.not_asked: dict[str, int] = {}
         self.quality = Quality()
         self.num_doubtful = 0
-        self._intake = intake
+        self._plan = plan
         self._journal = journal
         self._prune = prune
         self._not_drawn = set(map(valid_text, not_drawn))
@@ -77,14 +78,14 @@ class OutputRows:
         """The documents in the order of the table."""
         followers = self._followers()
         yield from followers.get(None, ())
-        documents = zip(self._intake.documents, self._intake.states, self._intake.planned(), strict=True)
+        documents = zip(self._plan.documents, self._plan.states, self._plan.planned(), strict=True)
         for document, state, planned in documents:
             yield valid_text(document.source), self._pages(document, state, planned), planned
             yield from followers.get(valid_text(document.source), ())
 
     def _followers(self) -> Mapping[str | None, list[_RowsOf]]:
         """The documents that are not in the input, by the one that they follow; None for those in front."""
-        present = {valid_text(document.source) for document in self._intake.documents}
+        present = {valid_text(document.source) for document in self._plan.documents}
         followers: defaultdict[str | None, list[_RowsOf]] = defaultdict(list)
         before: str | None = None
         for source in self._journal.sources():

@@ -15,10 +15,10 @@ from typing import Self
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
-from batchocr.job.intake import Intake
+from batchocr.job.document_run import RowKey
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.progress import RunProgress
-from batchocr.job.row_queue import RowKey
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.session import Session
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.report import ExitReason, Report
@@ -45,7 +45,7 @@ class RunContext:
 
     config: that of the session, or one that differs in what a call may choose. finished: rows that need not be read
     again; if it is soon clear that they are all rows, the model is not loaded, and `has_work` is False. announce:
-    called before the model is loaded. max_unreleased: see Intake. started_s: when the whole run began, on
+    called before the model is loaded. max_unreleased: see RowPlan. started_s: when the whole run began, on
     time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
     """
 
@@ -78,7 +78,7 @@ class RunContext:
         self._engines: Engines | None = None
         self._closing = ExitStack()
         self._trimmed_s = time.monotonic()
-        self.intake = Intake(
+        self.plan = RowPlan(
             found.documents,
             config.pages,
             finished,
@@ -97,13 +97,13 @@ class RunContext:
             # The workers start up while the weights are being read.
             self.pool = undo.enter_context(WorkerPool(self.session.workers, setup))
             self._pipeline = Pipeline(
-                self.intake,
+                self.plan,
                 self.pool,
                 self.ledger.host,
                 pages_in_flight=self.session.pages_in_flight,
                 page_timeout_s=self.config.page_timeout,
             )
-            may_be_done = any(self.finished.rows(each.source) for each in self.intake.documents[:1] if self.finished)
+            may_be_done = any(self.finished.rows(each.source) for each in self.plan.documents[:1] if self.finished)
             if not (may_be_done and self._pipeline.is_all_done(_LOOK_AHEAD_S)):
                 self._announce()
                 self._engines = undo.enter_context(self.session.lend_engines())
@@ -163,9 +163,9 @@ class RunContext:
         """How far the run is."""
         by_status = self.ledger.by_status
         return RunProgress(
-            done=self.intake.num_done_before + by_status.total(),
-            planned=self.intake.num_planned,
-            all_planned=self.intake.all_planned,
+            done=self.plan.num_done_before + by_status.total(),
+            planned=self.plan.num_planned,
+            all_planned=self.plan.all_planned,
             failed=by_status["failed"],
             degraded=by_status["degraded"],
             read=self.ledger.pages_read,
@@ -175,7 +175,7 @@ class RunContext:
     @property
     def complete(self) -> bool:
         """Whether every row was read; a stop that came too late to leave any out does not count."""
-        return self.intake.exhausted
+        return self.plan.is_complete
 
     def require_time(self) -> None:
         """Raises UsageError if the time for the run was over before it finished a row: so it would be the next time and
@@ -227,15 +227,15 @@ def _exit_reason(run: RunContext, error: str | None) -> ExitReason:
 def _whole_ledger(run: RunContext) -> Ledger:
     """What this run has counted, and the rows there should be, as far as is known, with those that earlier runs have
     dealt with."""
-    intake, ledger = run.intake, deepcopy(run.ledger)
-    for key in intake.known_rows():
+    plan, ledger = run.plan, deepcopy(run.ledger)
+    for key in plan.known_rows():
         ledger.found += 1
-        if run.finished is not None and key.page_index in intake.states[key.document].done:
-            row = run.finished.find(intake.documents[key.document].source, key.page_index)
+        if run.finished is not None and key.page_index in plan.states[key.document].done:
+            row = run.finished.find(plan.documents[key.document].source, key.page_index)
             if row is not None:
                 ledger.add_done(row.status, row.error_kind)
-    ledger.documents_copied = intake.num_copied
+    ledger.documents_copied = plan.copies.num_documents
     if run.answers is not None:
         ledger.answers = run.answers.counts
-    ledger.documents_not_opened = 0 if intake.all_planned else len(intake.documents) - intake.num_known
+    ledger.documents_not_opened = 0 if plan.all_planned else len(plan.documents) - plan.num_known
     return ledger

@@ -1,163 +1,247 @@
-"""Which row is begun next, and by which worker: `PageScheduler.pick` says how."""
+"""What a worker does next: `Scheduler.next_for` says how that is decided."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from batchocr.data import ErrorKind, Failure
-from batchocr.job.attempts import Costs
-from batchocr.job.intake import Intake
-from batchocr.job.row_queue import RowKey
+from batchocr.job.document_run import Attempts, Blame, DocumentRun, RowKey
+from batchocr.job.row_plan import RowPlan
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Worker
 from batchocr.storage.uris import is_uri
 
-_MAX_QUEUED = 2
-"""Tasks of one document that a worker has before it: while it works on one, it should not have to wait for the next."""
-
-_MAX_FETCHED = 64
+_ROWS_AHEAD: Final = 2000
+"""Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
+_FETCHED_AHEAD: Final = 4
+"""Rows for each worker, if documents are fetched: a worker keeps only a few copies of large ones."""
+_MAX_FETCHED: Final = 64
 """Objects that a worker fetched last, of which it may still hold a copy (`pages/documents`)."""
 
-_NONE: Counter[Worker] = Counter()
 
+class Scheduler:
+    """Gives documents to open and rows to read to workers that ask. Owns the documents that are being read."""
 
-class PageScheduler:
-    """Picks the next row to begin, and a worker for it. Owns which pages of each document are in flight, and
-    what each document has cost.
-
-    pages_each: how many pages a document may have in flight while other documents wait.
-    """
-
-    def __init__(self, intake: Intake, pool: WorkerPool, *, pages_in_flight: int, page_timeout_s: float) -> None:
-        self.pages_each = max(1, pages_in_flight // 2)
-        self._intake = intake
-        self._queue = intake.queue
+    def __init__(self, plan: RowPlan, pool: WorkerPool, *, pages_in_flight: int, page_timeout_s: float) -> None:
+        self.num_in_flight = 0
+        """How many pages are being read."""
+        self._num_opening = 0
+        self._plan = plan
         self._pool = pool
-        self._costs = Costs(page_timeout_s)
-        self._in_flight: dict[int, Counter[Worker]] = {}
-        self._last_document: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
-        self._fetched: WeakKeyDictionary[Worker, deque[int]] = WeakKeyDictionary()
+        self._pages_in_flight = pages_in_flight
+        self._pages_each = max(1, pages_in_flight // 2)
+        self._page_timeout_s = page_timeout_s
+        self._fetches = any(is_uri(document.path) for document in plan.documents)
+        self._runs: dict[int, DocumentRun] = {}
+        self._line: list[int] = []
+        """The documents with rows that were never begun, in input order."""
+        self._again: deque[RowKey] = deque()
+        """The rows to be begun again, before all others."""
+        self._to_open_again: deque[int] = deque()
+        self._last: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
+        """The document of which each worker was given something last."""
+        self._fetched: WeakKeyDictionary[Worker, deque[str]] = WeakKeyDictionary()
 
-    def pick(self) -> RowKey | None:
-        """The next row to begin; None if there is none for now, and at the end.
+    # What is next
 
-        1. Rows whose worker was lost come first, then documents in input order, each from its first page on.
+    def next_for(self, worker: Worker) -> RowKey | None:
+        """What the worker is to begin: a row to read, a document to open, or nothing for now.
+
+        1. Rows whose worker was lost come first, then documents in input order, each from its first page on. An idle
+           worker may begin any, a busy one goes on with its last document, so that none waits for another's slow page.
         2. While others wait, a document has at most half of the pages in flight and half of the workers.
-        3. A row is picked if a worker can begin it soon, with nothing to do or little but the same document.
-        4. Objects that only busy workers have fetched come after others.
-        5. A document that has cost too much comes when nothing else is in flight, and one page at a time if it cost a
-           worker.
+        3. An object that busy workers have fetched comes after others.
+        4. A document that has cost something comes when nothing else is left; once it has cost a worker, one page at a
+           time. A page that did so goes to the worker that has been given the fewest.
+        5. An idle worker without a row to read opens the next document.
         """
-        among = None if self.has_worker_for(None) else self._begun_by_workers_with_room()
-        elsewhere = self._fetched_by_busy_workers()
-        key = (self._first(among, but=elsewhere) if elsewhere else None) or self._first(among)
-        if key is None and not self._intake.more_to_come and all(map(self._costs.has_cost, self._in_flight)):
-            key = self._first(among, postponed=True)
-        if key is not None:
-            self._queue.take(key)
+        key = None
+        if self.num_in_flight < self._pages_in_flight:
+            key = self._next_row(worker, costly=False)
+            if key is None and self._has_only_costly():
+                key = self._next_row(worker, costly=True)
+        if key is None:
+            return self.next_to_open(worker)
+        run = self._take(key)
+        if key.page_index is not None and not run.is_unread:
+            self.num_in_flight += 1
+            run.in_flight[key.page_index] = worker
+            self._note_begin(key, worker)
         return key
 
-    def _first(
-        self, among: Collection[int] | None, *, but: Collection[int] = (), postponed: bool = False
-    ) -> RowKey | None:
-        candidates = self._queue.candidates(among, postponed=postponed)
-        return next((key for key in candidates if key.document not in but and self._may_begin(key.document)), None)
+    def next_to_open(self, worker: Worker) -> RowKey | None:
+        """The document that the worker is to open, if it is idle and too few rows are known."""
+        if worker.backlog:
+            return None
+        index = None
+        if self._to_open_again:
+            index = self._to_open_again.popleft()
+        elif not self._is_enough_known():
+            index = self._plan.next_document()
+        if index is None:
+            return None
+        self._num_opening += 1
+        key = RowKey(index, None)
+        self._note_begin(key, worker)
+        return key
 
-    def _fetched_by_busy_workers(self) -> set[int]:
-        """Objects that a worker with nothing to do would have to fetch again: other documents come first."""
-        idle = self._free(None)
-        busy = [worker for worker in self._pool.workers if worker not in idle] if idle else []
-        elsewhere = {document for worker in busy for document in self._fetched.get(worker, ())}
-        return elsewhere.difference(*(self._fetched.get(worker, ()) for worker in idle))
+    def has_rows(self) -> bool:
+        """Whether there are rows to be begun, or to be ended unread."""
+        return any(next(self._candidates(costly=costly), None) is not None for costly in (False, True))
 
-    def _begun_by_workers_with_room(self) -> set[int]:
-        """The only documents of which a row may be begun while all workers are busy; thousands of others may be in
-        line."""
-        return {
-            self._last_document[worker]
-            for worker in self._pool.workers
-            if worker in self._last_document and worker.backlog < _MAX_QUEUED
-        }
+    def _is_enough_known(self) -> bool:
+        """Whether opening further documents is of no use for now."""
+        if not self._plan.more_to_come:
+            return True
+        ahead = _FETCHED_AHEAD * len(self._pool.workers) if self._fetches else _ROWS_AHEAD
+        if self.num_in_flight < self._pages_in_flight:
+            return self._plan.num_held_back + self._num_opening >= min(ahead, self._pages_in_flight)
+        return self._plan.num_left - self.num_in_flight >= ahead
 
-    def has_worker_for(self, document: int | None) -> bool:
-        """Whether a page of the document could be given to a worker now; None: of one that is yet to be opened."""
-        return bool(self._free(document))
+    def _next_row(self, worker: Worker, *, costly: bool) -> RowKey | None:
+        only = self._last.get(worker) if worker.backlog else None
+        elsewhere = None
+        for key in self._candidates(costly=costly, only=only):
+            run = self._runs[key.document]
+            if run.is_unread:
+                return key
+            if only not in (None, run.index) or not self._may_begin(run, worker):
+                continue
+            fetched_by = self._fetched_by(run)
+            if not fetched_by or worker in fetched_by:
+                return key
+            if all(other.backlog for other in fetched_by):
+                elsewhere = elsewhere or key
+        return elsewhere
 
-    def worker_for(self, document: int, *, fresh: bool) -> Worker:
-        """The worker that holds the fewest tasks of other documents, of those that could begin with this one soon. One
-        that has fetched it comes first.
+    def _candidates(self, *, costly: bool, only: int | None = None) -> Iterator[RowKey]:
+        """The rows that may be begun, of documents that have cost something, or of the others: those to be begun again,
+        then the next one of each document.
 
-        fresh: the one that has been given the fewest pages. There has to be one: see has_worker_for.
+        only: of this document, besides those to be begun again.
         """
-        if fresh:
-            return min(self._free(document), key=lambda worker: worker.num_pages)
-        return min(self._free(document), key=lambda worker: self._preference(document, worker))
+        while self._plan.known:
+            self._add(self._plan.known.popleft())
+        yield from (key for key in self._again if self._runs[key.document].is_costly is costly)
+        for index in self._line if only is None else [only]:
+            run = self._runs.get(index)
+            if run is None or not run.num_left or not self._plan.is_in_window(run.output_index):
+                return
+            if run.is_costly is costly:
+                yield run.next_row()
 
-    def _free(self, document: int | None) -> Sequence[Worker]:
-        """The workers that have nothing to do, or only little more than this very document.
+    def _may_begin(self, run: DocumentRun, worker: Worker) -> bool:
+        """Whether the worker may begin a page of the document: it has to leave room for others, if there are any."""
+        if run.in_flight and run.must_go_alone:
+            return False
+        workers = set(run.in_flight.values())
+        has_room = worker in workers or len(workers) < max(1, len(self._pool.workers) // 2)
+        return (has_room and len(run.in_flight) < self._pages_each) or self._is_alone(run)
 
-        So no document has to wait until a worker is done with another, which may take up to --page-timeout. With one
-        worker they all have to.
-        """
-        workers = self._pool.workers
-        if len(workers) == 1 or document is None:
-            return [worker for worker in workers if len(workers) == 1 or not worker.backlog]
-        holders = self._in_flight.get(document, _NONE)
-        if len(holders) >= len(workers) // 2 and not self._is_alone(document):
-            workers = [worker for worker in workers if worker in holders]
-        return [worker for worker in workers if worker.backlog < self._room(document, worker)]
+    def _is_alone(self, run: DocumentRun) -> bool:
+        """Whether no other document is being read, or waits for it."""
+        if self._plan.more_to_come or self.num_in_flight > len(run.in_flight):
+            return False
+        return all(key.document == run.index for key in self._candidates(costly=run.is_costly))
 
-    def _room(self, document: int, worker: Worker) -> int:
-        return _MAX_QUEUED if self._last_document.get(worker) == document else 1
+    def _has_only_costly(self) -> bool:
+        """Whether nothing else is being read, or may be begun."""
+        if self._plan.more_to_come or next(self._candidates(costly=False), None) is not None:
+            return False
+        return all(run.is_costly for run in self._runs.values() if run.in_flight)
 
-    def _preference(self, document: int, worker: Worker) -> tuple[bool, int, int]:
-        own = self._in_flight.get(document, _NONE)[worker]
-        return document not in self._fetched.get(worker, ()), len(worker.task_ids) - own, -own
+    def _fetched_by(self, run: DocumentRun) -> list[Worker]:
+        """The workers that have fetched the document; none if it is a file."""
+        path = self._plan.documents[run.index].path
+        return [worker for worker in self._pool.workers if path in self._fetched.get(worker, ())]
 
-    def begin(self, key: RowKey, worker: Worker) -> None:
-        """Record that the worker was given the row."""
-        self._last_document[worker] = key.document
-        if is_uri(self._intake.documents[key.document].path):
-            fetched = self._fetched.setdefault(worker, deque(maxlen=_MAX_FETCHED))
-            if key.document not in fetched:
-                fetched.append(key.document)
-        if key.page_index is not None:
-            self._in_flight.setdefault(key.document, Counter())[worker] += 1
-
-    def end(self, key: RowKey, worker: Worker) -> None:
-        """Record that the worker has finished the row, or was lost."""
-        if key.page_index is None:
-            return
-        holders = self._in_flight[key.document]
-        holders -= Counter((worker,))  # without those that hold none
-        if not holders:
-            del self._in_flight[key.document]
+    # What becomes of it
 
     def charge_step(self, document: int, seconds: float) -> None:
         """Count how long a step took."""
-        self._costs.add_step(document, seconds, self._intake.states[document].bytes_per_page)
-        self._queue.postpone(document, on=self._costs.has_cost(document))
-
-    def charge_worker(self, document: int, error_kind: ErrorKind) -> None:
-        """Count a worker that the document has cost."""
-        self._costs.add_lost_worker(document, error_kind)
-        self._queue.postpone(document, on=self._costs.has_cost(document))
+        self._runs[document].charge_step(seconds)
 
     def given_up(self, document: int) -> Failure | None:
         """Why no more pages of the document are begun; None if it has not been given up."""
-        return self._costs.given_up(document)
+        return self._run(document).given_up
 
-    def _may_begin(self, document: int) -> bool:
-        """Whether a row of the document may be begun: it has to leave room for others, if there are any."""
-        if self._costs.given_up(document) is not None:
-            return True
-        num_in_flight = self._in_flight[document].total() if document in self._in_flight else 0
-        if num_in_flight and self._costs.must_go_alone(document):
+    def release(self, key: RowKey) -> None:
+        """Record that no worker reads the row, or opens the document, any more."""
+        if key.page_index is None:
+            self._num_opening -= 1
+        else:
+            self.num_in_flight -= 1
+            del self._runs[key.document].in_flight[key.page_index]
+
+    def lost(self, key: RowKey, blame: Blame, cost: ErrorKind | None) -> bool:
+        """Have what a lost worker held begun again, before all others; False if it has been begun often enough.
+
+        blame: whether it is the cause. cost: as what the worker is counted among the costs of the document, if it is.
+        """
+        run = self._runs[key.document]
+        tried = run.attempts[key.page_index]
+        tried.losses += blame != "none"
+        tried.failures += blame == "certain"
+        if cost is not None:
+            run.charge_worker(cost)
+        if tried.are_exhausted or (tried.failures and run.given_up is not None):
             return False
-        return (num_in_flight < self.pages_each or self._is_alone(document)) and self.has_worker_for(document)
+        self.begin_again(key)
+        return True
 
-    def _is_alone(self, document: int) -> bool:
-        others_wait = self._intake.more_to_come or self._queue.others_wait(document)
-        return not others_wait and self._in_flight.keys() <= {document}
+    def begin_again(self, key: RowKey) -> None:
+        """Put a row, or a document that is to be opened, in front of all others."""
+        self._run(key.document)
+        if key.page_index is None:
+            self._to_open_again.appendleft(key.document)
+        else:
+            self._again.appendleft(key)
+
+    def end(self, key: RowKey) -> int:
+        """Record that a row has ended, or that a document is open; returns how often it was begun."""
+        run = self._run(key.document)
+        tried = run.attempts.pop(key.page_index, Attempts())
+        if key.page_index is not None or run.rows:
+            self._drop_if_over(run)
+        return tried.begun
+
+    def _note_begin(self, key: RowKey, worker: Worker) -> None:
+        self._run(key.document).attempts.setdefault(key.page_index, Attempts()).begun += 1
+        self._last[worker] = key.document
+        path = self._plan.documents[key.document].path
+        if is_uri(path):
+            self._fetched.setdefault(worker, deque(maxlen=_MAX_FETCHED)).append(path)
+
+    def _take(self, key: RowKey) -> DocumentRun:
+        """The document of a candidate, which is none from now on."""
+        run = self._runs[key.document]
+        if key in self._again:
+            self._again.remove(key)
+        else:
+            run.position += 1
+            run.pass_over()
+            if not run.num_left:
+                self._line.remove(run.index)
+        return run
+
+    def _add(self, document: int) -> None:
+        """Have the rows of a document begun, which are known by now."""
+        run = self._run(document)
+        run.rows = run.state.rows or ()
+        run.pass_over()
+        if run.num_left:
+            insort(self._line, document)
+        self._drop_if_over(run)
+
+    def _run(self, document: int) -> DocumentRun:
+        if document not in self._runs:
+            self._runs[document] = DocumentRun(document, self._plan.states[document], self._page_timeout_s)
+        return self._runs[document]
+
+    def _drop_if_over(self, run: DocumentRun) -> None:
+        if not run.num_left and not run.attempts:
+            del self._runs[run.index]

@@ -8,7 +8,8 @@ from itertools import islice
 
 from batchocr.config import Config
 from batchocr.data import counted
-from batchocr.job.intake import DocumentState, Intake
+from batchocr.job.document_run import DocumentState
+from batchocr.job.row_plan import RowPlan
 from batchocr.tables.journal import Journal
 
 _MAX_NAMED = 5
@@ -16,13 +17,13 @@ _MAX_NAMED = 5
 logger = logging.getLogger(__name__)
 
 
-def count_worsened(intake: Intake, journal: Journal) -> dict[str, int]:
+def count_worsened(plan: RowPlan, journal: Journal) -> dict[str, int]:
     """How many pages of which documents now have a worse row than an earlier run gave them, or none any more.
 
     Their files, still asked for, have been damaged or shortened since. Pages that this run does not ask for, or has not
     reached, do not count; nor do those of a file that is not there, whose rows stay.
     """
-    documents = zip(intake.documents, intake.states, strict=True)
+    documents = zip(plan.documents, plan.states, strict=True)
     known = ((document.source, state) for document, state in documents if state.rows is not None)
     return {
         source: count
@@ -50,15 +51,15 @@ def pages_asked_for(config: Config) -> str:
     return " and ".join(f"{flag} {value}" for flag, value in asked.items() if value)
 
 
-def warn_of_documents_without_rows(intake: Intake, config: Config) -> None:
+def warn_of_documents_without_rows(plan: RowPlan, config: Config) -> None:
     """Log how many documents have none of the pages asked for, if there are any."""
-    short = {document.source: num_pages for document, num_pages in intake.documents_without_rows()}
+    short = {document.source: num_pages for document, num_pages in plan.documents_without_rows()}
     if short:
         logger.warning(
             "%s: %s of %s documents have none of these pages, and no row: %s",
             pages_asked_for(config),
             f"{len(short):,}",
-            f"{len(intake.documents):,}",
+            f"{len(plan.documents):,}",
             named(short),
         )
 

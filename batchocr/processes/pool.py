@@ -16,6 +16,8 @@ from batchocr.processes.running_clock import RunningClock
 from batchocr.processes.worker import Arrived, Loss, Worker
 
 _LOOK_INTERVAL_S = 1.0
+_MAX_BACKLOG = 2
+"""Tasks that a worker has before it: while it works on one, it should not have to wait for the next."""
 
 MAX_PAGES = 2000
 """A worker is replaced after this many pages, so that what a library leaks or fragments does not add up over days."""
@@ -89,6 +91,12 @@ class WorkerPool:
             for worker, message in self.wait(_LOOK_INTERVAL_S):
                 if not isinstance(message, Began | Ended):
                     yield worker, message
+
+    def with_room(self) -> list[Worker]:
+        """The workers that can be given something to do: the idle ones first, then those that hold the fewest tasks; of
+        equals the freshest, which what has cost a worker is tried in."""
+        workers = [worker for worker in self.workers if worker.backlog < _MAX_BACKLOG]
+        return sorted(workers, key=lambda worker: (worker.backlog > 0, len(worker.task_ids), worker.num_pages))
 
     def wait(self, timeout_s: float, beside: Iterable[Channel[Any, Any]] = ()) -> list[tuple[Worker, Arrived]]:
         """What the workers have said, as soon as there is something; empty after `timeout_s`, and if there is something

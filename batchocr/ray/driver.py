@@ -15,7 +15,6 @@ from typing import Any
 from batchocr.config import Config
 from batchocr.data import Failure
 from batchocr.errors import BatchOcrError, EngineError, OutputError, OutputMismatchError
-from batchocr.job.intake import may_retry
 from batchocr.job.progress import Progress, RunProgress, event
 from batchocr.job.stats.report import Setting
 from batchocr.job.stop import StopSwitch
@@ -28,6 +27,7 @@ from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, Tally
 from batchocr.tables import parquet
 from batchocr.tables.earlier import dtype_of
+from batchocr.tables.index import may_retry
 from batchocr.tables.schema import require_same_settings
 
 logger = logging.getLogger(__name__)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from batchocr.data import ErrorKind, PageResult, Status
 
@@ -28,6 +29,9 @@ class IndexedRow:
     length: int
     error_kind: ErrorKind | None = None
 
+
+_LASTING: Final[frozenset[ErrorKind | None]] = frozenset({"damaged", "unsupported"})
+"""What is wrong with a file as long as it is the same."""
 
 _QUALITY: dict[Status, int] = {"ok": 2, "degraded": 1, "failed": 0, "skipped": 0}
 
@@ -97,3 +101,13 @@ def is_failed_again(later: IndexedRow | PageResult, earlier: IndexedRow) -> bool
     """Whether the later row is a failure of a page that was read before, in the same version of its file."""
     was_read = earlier.status in ("ok", "degraded")
     return later.status == "failed" and was_read and later.doc_id == earlier.doc_id
+
+
+def may_retry(error_kind: ErrorKind | None, retry_failed: bool | None) -> bool:
+    """Whether a row that failed is begun again, if its file has not changed. retry_failed: as the option."""
+    return error_kind not in _LASTING if retry_failed is None else retry_failed
+
+
+def settled(rows: Iterable[IndexedRow], retry_failed: bool | None) -> list[IndexedRow]:
+    """The rows that need no further attempt, if their files have not changed."""
+    return [row for row in rows if row.status != "failed" or not may_retry(row.error_kind, retry_failed)]

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from batchocr.data import Completion, Document, PageResult, Request
-from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
 from batchocr.processes import pool
 from batchocr.processes.child import WORKER_COMMAND
@@ -81,7 +81,7 @@ def read(
     rows: list[PageResult] = []
     with WorkerPool(workers, setup, command) as running:
         pipeline = Pipeline(
-            Intake(documents, None, None, limit=limit),
+            RowPlan(documents, None, None, limit=limit),
             running,
             HostCounts(),
             pages_in_flight=pages_in_flight,
@@ -237,7 +237,8 @@ def test_a_worker_killed_while_it_starts_is_held_against_no_page(tmp_path: Path)
         starting = [worker for worker in workers.workers if not worker.has_spoken]
         if starting or next(rows_so_far) % 10 == 0:  # if none is starting, soon one is
             victim = (starting or workers.workers)[0]
-            psutil.Process(victim.pid).kill()
+            if victim.pid not in killed:  # two rows may have come at once
+                psutil.Process(victim.pid).kill()
             killed.add(victim.pid)
 
     kill = kill_one_worker_as_often_as_it_is_started

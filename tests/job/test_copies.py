@@ -1,6 +1,6 @@
 """Documents of the same bytes: one is read, the others have its rows, whatever becomes of it on the way.
 
-The workers and the engines exist only here; intake, loop and journal are those of a run.
+The workers and the engines exist only here; plan, loop and journal are those of a run.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from batchocr.data import Document, Failure, PageResult
-from batchocr.job.intake import Intake
 from batchocr.job.output_job import _counting_on
 from batchocr.job.pipeline import Pipeline
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.counts import HostCounts
 from batchocr.tables.index import is_failed_again
@@ -28,9 +28,9 @@ METADATA = RunMetadata("1", "m", "m", "s", {})
 TIMEOUT_S = 60.0
 
 
-def pipeline_of(intake: Intake, machine: SimulatedMachine) -> Pipeline:
+def pipeline_of(plan: RowPlan, machine: SimulatedMachine) -> Pipeline:
     return Pipeline(
-        intake,
+        plan,
         machine,  # type: ignore[arg-type]
         HostCounts(),
         pages_in_flight=6,
@@ -61,7 +61,7 @@ class Job:
         """The rows in the journal, by source and page. stop_at: end after so many rows of this run."""
         machine = SimulatedMachine(self.documents, workers, TIMEOUT_S)
         with self.journal() as journal:
-            intake = Intake(
+            plan = RowPlan(
                 [Document(name, name) for name in self.documents],
                 pages,
                 journal,
@@ -70,21 +70,21 @@ class Job:
                 reads_all=reads_all,
             )
             stop, seen = StopSwitch(), set()
-            for key, result in pipeline_of(intake, machine).results(machine, stop, lambda: None):
+            for key, result in pipeline_of(plan, machine).results(machine, stop, lambda: None):
                 assert key not in seen, "a row was emitted twice"
                 seen.add(key)
-                file = intake.states[key.document]
+                file = plan.states[key.document]
                 earlier = journal.find(result.source, result.page_index)
                 if earlier is None or not is_failed_again(result, earlier):
                     journal.append(JournalEntry(_counting_on(result, earlier), file.size, file.mtime_ns))
                 if len(seen) == stop_at:
                     stop.request()
-            assert intake.exhausted or stop_at is not None
+            assert plan.is_complete or stop_at is not None
             self.begun = sorted(machine.begun.elements())
-            self.num_documents = intake.num_copied
-            if not intake.exhausted:
+            self.num_documents = plan.copies.num_documents
+            if not plan.is_complete:
                 return {}
-            rows = [journal.read(self._name(key.document), key.page_index) for key in intake.known_rows()]
+            rows = [journal.read(self._name(key.document), key.page_index) for key in plan.known_rows()]
             return {(row.source, row.page_index): row for row in rows}
 
     def _name(self, number: int) -> str:
@@ -137,8 +137,8 @@ def test_a_copy_that_is_opened_when_the_first_is_finished_has_its_rows_at_once(o
 
 def test_without_a_journal_each_is_read() -> None:
     machine = SimulatedMachine({"a": sound("1"), "b": sound("1")}, 2, TIMEOUT_S)
-    intake = Intake([Document(name, name) for name in "ab"], None, None, limit=None)
-    rows = list(pipeline_of(intake, machine).results(machine, StopSwitch(), lambda: None))
+    plan = RowPlan([Document(name, name) for name in "ab"], None, None, limit=None)
+    rows = list(pipeline_of(plan, machine).results(machine, StopSwitch(), lambda: None))
     assert len(rows) == machine.begun.total() == 6
 
 

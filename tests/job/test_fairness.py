@@ -8,7 +8,7 @@ from itertools import cycle
 
 import pytest
 
-from batchocr.job.attempts import Costs
+from batchocr.job.document_run import DocumentRun, DocumentState
 from tests.support.simulated import CRASHES, HANGS, POST_S, Row, Simulated, simulate
 
 TIMEOUT_S = 60.0
@@ -112,13 +112,17 @@ def test_rows_that_have_to_come_in_order_all_come(hostile: str) -> None:
     assert len(rows) == 30 + 2 * len(HOSTILE[hostile].pages)
 
 
+def run_of(bytes_per_page: float) -> DocumentRun:
+    return DocumentRun(0, DocumentState(page_count=10, size=round(10 * bytes_per_page)), TIMEOUT_S)
+
+
 def steps_until_given_up(seconds: float, bytes_per_page: float) -> int | None:
     """How many such steps a document may take; None if it may take 10,000."""
-    costs = Costs(TIMEOUT_S)
+    run = run_of(bytes_per_page)
     for count in range(10_000):
-        if costs.given_up(0):
+        if run.given_up:
             return count
-        costs.add_step(0, seconds, bytes_per_page)
+        run.charge_step(seconds)
     return None
 
 
@@ -131,8 +135,8 @@ def test_a_document_of_small_and_slow_pages_is_given_up_and_one_of_large_pages_r
 
 def test_quick_steps_make_good_for_lost_workers_no_faster_where_pages_are_large() -> None:
     for bytes_per_page in (0.0, 5e6):
-        costs = Costs(TIMEOUT_S)
-        costs.add_lost_worker(0, "crashed")
+        run = run_of(bytes_per_page)
+        run.charge_worker("crashed")
         for _ in range(19):
-            costs.add_step(0, 0.0, bytes_per_page)
-        assert costs.has_cost(0)
+            run.charge_step(0.0)
+        assert run.is_costly

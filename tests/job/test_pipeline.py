@@ -12,9 +12,9 @@ import pytest
 
 from batchocr.data import Completion, Document, Failure, PageResult, Pixels, Reading, Request, Sampling
 from batchocr.job import stop as stopping
-from batchocr.job.intake import Intake
+from batchocr.job.document_run import RowKey
 from batchocr.job.pipeline import Pipeline
-from batchocr.job.row_queue import RowKey
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.child import _killing
 from batchocr.processes.counts import HostCounts
@@ -97,6 +97,9 @@ class ScriptedPool:
     def say(self, worker: ScriptedWorker, message: Arrived) -> None:
         self._said.append((worker, message))
 
+    def with_room(self) -> list[ScriptedWorker]:
+        return self.workers
+
     def wait(self, timeout_s: float, beside: object = ()) -> list[tuple[ScriptedWorker, Arrived]]:
         said, self._said = self._said, []
         return said
@@ -142,8 +145,8 @@ def question(prompt: str) -> Request:
     return Request(Pixels(1, 1, b"\0\0\0"), prompt, Sampling(8))
 
 
-def pipeline_of(intake: Intake, pool: ScriptedPool, *, pages_in_flight: int = 4) -> Pipeline:
-    return Pipeline(intake, pool, HostCounts(), pages_in_flight=pages_in_flight, page_timeout_s=1.0)
+def pipeline_of(plan: RowPlan, pool: ScriptedPool, *, pages_in_flight: int = 4) -> Pipeline:
+    return Pipeline(plan, pool, HostCounts(), pages_in_flight=pages_in_flight, page_timeout_s=1.0)
 
 
 def read(
@@ -155,8 +158,8 @@ def read(
     limit: int | None = None,
     engines: EchoingEngine | RequestDeduplicator | None = None,
 ) -> Rows:
-    intake = Intake([Document(path, path) for path in paths], None, None, limit=limit)
-    pipeline = pipeline_of(intake, pool, pages_in_flight=pages_in_flight)
+    plan = RowPlan([Document(path, path) for path in paths], None, None, limit=limit)
+    pipeline = pipeline_of(plan, pool, pages_in_flight=pages_in_flight)
     ticks = count()
 
     def tick() -> None:
@@ -176,7 +179,7 @@ def test_a_document_that_is_being_opened_when_the_look_for_work_is_over_is_opene
                 super().send(message)
 
     pool.workers = [SlowToOpen(pool), SlowToOpen(pool)]
-    pipeline = pipeline_of(Intake([Document("/a.pdf", "a.pdf")], None, None, limit=None), pool)
+    pipeline = pipeline_of(RowPlan([Document("/a.pdf", "a.pdf")], None, None, limit=None), pool)
     assert not pipeline.is_all_done(0.01)
     [(worker, task)] = late
     ScriptedWorker.send(worker, task)

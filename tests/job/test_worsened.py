@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from batchocr.data import Document, Failure, PageResult, Status
-from batchocr.job.intake import Intake
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import count_worsened, warn_of_worsened
 from batchocr.processes.messages import Opened
 from batchocr.tables.journal import Journal, JournalEntry
@@ -35,11 +35,11 @@ def append(journal: Journal, doc_id: str, *statuses: Status) -> None:
         journal.append(JournalEntry(row, size=None, mtime_ns=None))
 
 
-def intake_of(doc_id: str, page_count: int, spec: str | None = None) -> Intake:
-    """The intake of a run that has opened the document."""
-    intake = Intake([Document("/nowhere/a.pdf", "a.pdf")], spec, None, limit=None)
-    intake.opened(0, Opened(0, page_count, doc_id, 1, 1))
-    return intake
+def plan_of(doc_id: str, page_count: int, spec: str | None = None) -> RowPlan:
+    """The plan of a run that has opened the document."""
+    plan = RowPlan([Document("/nowhere/a.pdf", "a.pdf")], spec, None, limit=None)
+    plan.opened(0, Opened(0, page_count, doc_id, 1, 1))
+    return plan
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_pages_of_a_changed_file_that_are_worse_or_gone_are_counted(
     journal: Journal, statuses: tuple[Status, ...], worse: int
 ) -> None:
     append(journal, "now", *statuses)
-    assert count_worsened(intake_of("now", len(statuses)), journal) == ({"a.pdf": worse} if worse else {})
+    assert count_worsened(plan_of("now", len(statuses)), journal) == ({"a.pdf": worse} if worse else {})
 
 
 def test_they_are_known_to_every_run_that_continues_and_no_longer_once_they_are_read_well(
@@ -65,26 +65,26 @@ def test_they_are_known_to_every_run_that_continues_and_no_longer_once_they_are_
     append(journal, "now", "failed", "ok", "degraded")
     journal.close()
     with open_journal(tmp_path) as continued:
-        assert count_worsened(intake_of("now", 3), continued) == {"a.pdf": 1}
+        assert count_worsened(plan_of("now", 3), continued) == {"a.pdf": 1}
         append(continued, "now", "degraded")
-        assert count_worsened(intake_of("now", 3), continued) == {"a.pdf": 1}
+        assert count_worsened(plan_of("now", 3), continued) == {"a.pdf": 1}
         append(continued, "restored", "ok")
-        assert count_worsened(intake_of("restored", 3), continued) == {}
+        assert count_worsened(plan_of("restored", 3), continued) == {}
 
 
 def test_a_document_that_is_not_there_any_more_loses_none_and_a_damaged_one_all(journal: Journal) -> None:
-    intake = Intake([Document("/nowhere/a.pdf", "a.pdf", Failure("not_found", "gone"))], None, None, limit=None)
-    assert intake.next_document() is None
-    assert count_worsened(intake, journal) == {}
-    damaged = Intake([Document("/nowhere/a.pdf", "a.pdf")], None, None, limit=None)
+    plan = RowPlan([Document("/nowhere/a.pdf", "a.pdf", Failure("not_found", "gone"))], None, None, limit=None)
+    assert plan.next_document() is None
+    assert count_worsened(plan, journal) == {}
+    damaged = RowPlan([Document("/nowhere/a.pdf", "a.pdf")], None, None, limit=None)
     damaged.cannot_open(0, Failure("damaged", "no PDF"), doc_id="now")
     assert count_worsened(damaged, journal) == {"a.pdf": 3}
 
 
 def test_pages_that_were_not_asked_for_or_not_reached_do_not_count(journal: Journal) -> None:
-    assert count_worsened(intake_of("before", 3, spec="1"), journal) == {}
-    assert count_worsened(intake_of("now", 3), journal) == {}
-    not_opened = Intake([Document("/nowhere/a.pdf", "a.pdf")], None, None, limit=None)
+    assert count_worsened(plan_of("before", 3, spec="1"), journal) == {}
+    assert count_worsened(plan_of("now", 3), journal) == {}
+    not_opened = RowPlan([Document("/nowhere/a.pdf", "a.pdf")], None, None, limit=None)
     assert count_worsened(not_opened, journal) == {}
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from math import inf
 
 from batchocr.data import Completion, Document, Failure, PageResult, Pixels, Reading, Request, Sampling
-from batchocr.job.intake import Intake
+from batchocr.job.document_run import RowKey
 from batchocr.job.pipeline import Pipeline
-from batchocr.job.row_queue import RowKey
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.counts import HostCounts
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.processes.pixels import SharedBatch, share_batch
+from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Arrived, Asked, Loss
 
 POST_S = 0.02
@@ -144,6 +145,9 @@ class SimulatedMachine:
     def say(self, worker: SimulatedWorker, message: Arrived) -> None:
         self._said.append((worker, message))
 
+    def with_room(self) -> list[SimulatedWorker]:
+        return WorkerPool.with_room(self)  # type: ignore[arg-type, return-value]
+
     def wait(self, timeout_s: float, beside: object) -> list[tuple[SimulatedWorker, Arrived]]:
         busy = [worker for worker in self.workers if worker.doing]
         if timeout_s and not self._said and not self._asked and busy:
@@ -200,21 +204,22 @@ def simulate(
     """Read the documents with a simulated machine."""
     by_path = {f"/{number}": document for number, document in enumerate(documents)}
     machine = SimulatedMachine(by_path, workers, page_timeout_s)
-    intake = Intake([Document(path, path) for path in by_path], None, None, limit=limit, max_unreleased=max_unreleased)
+    plan = RowPlan([Document(path, path) for path in by_path], None, None, limit=limit, max_unreleased=max_unreleased)
     pipeline = Pipeline(
-        intake,
+        plan,
         machine,  # type: ignore[arg-type]
         HostCounts(),
         pages_in_flight=pages_in_flight,
         page_timeout_s=page_timeout_s,
     )
-    rows, done, expected = [], set(), intake.rows()
-    following = None
+    rows: list[Row] = []
+    waiting: set[int] = set()
+    following = 0
     for key, result in pipeline.results(machine, StopSwitch(), lambda: None):
         rows.append(Row(key, result, machine.now_s))
-        done.add(key)
-        following = following or next(expected, None)
-        while following in done:
-            intake.queue.released()
-            following = next(expected, None)
+        waiting.add(plan.output_index(key))
+        while following in waiting:
+            plan.released()
+            waiting.remove(following)
+            following += 1
     return rows

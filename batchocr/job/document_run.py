@@ -1,0 +1,161 @@
+"""What is known of a document of the input; and while it is being read, which of its rows is next, how often each was
+tried, and what it has cost.
+
+When to give up: how often a row may be begun, and what a document may cost beyond what sound ones do. Costs are in
+units of --page-timeout: that is what a page that hangs costs, and what a lost worker counts as.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
+
+from batchocr.data import ErrorKind, Failure
+from batchocr.processes.worker import Worker
+
+_MAX_FAILURES: Final = 2
+_MAX_LOSSES: Final = 5
+"""How often a row may lose its worker if it is not known to be the cause, as when somebody kills the worker."""
+
+STEP_ALLOWANCE: Final = 1 / 20
+"""What a step may take at no cost: opening a document, rendering or post-processing a page. A page takes 0.07 s on
+average, a twentieth of the default time limit is 3 s. What a step leaves of this makes good for earlier ones, so a long
+document may have a few bad pages."""
+
+_SLOWEST_BYTES_PER_S: Final = 250_000
+"""Large pages may take longer: at least so many of a file's bytes are decoded in a second. A large scan in JPEG 2000 is
+ten times as fast; what is made to be slow is small."""
+
+_MAX_COST: Final = 6.0
+"""A document that has cost more is given up: as much as three pages that hang, which are tried twice each."""
+
+_ALONE_FROM: Final = 1.0
+"""From here on, as after a lost worker, the pages of a document are read one at a time: each may cost the others the
+work done on them."""
+
+
+Blame = Literal["none", "possible", "certain"]
+"""Whether a row is the cause of the loss of its worker."""
+
+
+class RowKey(NamedTuple):
+    """A row of the output: a page of a document, by their indices, or without `page_index` the document as a whole."""
+
+    document: int
+    page_index: int | None
+
+
+@dataclass(slots=True)
+class DocumentState:
+    """What has been learnt about a document, and which rows it has."""
+
+    page_count: int | None = None
+    doc_id: str | None = None
+    size: int | None = None
+    """Of the file in bytes when it was opened, or just before that failed; `mtime_ns` likewise."""
+    mtime_ns: int | None = None
+    problem: Failure | None = None
+    """Why the document cannot be opened."""
+    rows: Sequence[int | None] | None = None
+    """The page indices that get a row, [None] for the document as a whole; None until that is known."""
+    done: frozenset[int | None] = frozenset()
+    """Of these, those that an earlier run dealt with."""
+    not_read: frozenset[int | None] = frozenset()
+    """Of these, those that need no reading: they are done, or copied."""
+    num_before: int = 0
+    """How many rows of the output come before these."""
+    ended: int = 0
+    """The pages that this run has dealt with, as bits: a set would take more memory than all the rest."""
+
+    def has_ended(self, page_index: int) -> bool:
+        """Whether this run or an earlier one has dealt with a page."""
+        return page_index in self.done or bool(self.ended >> page_index & 1)
+
+
+@dataclass(slots=True)
+class Attempts:
+    """How often a row was tried that has not ended yet."""
+
+    begun: int = 0
+    losses: int = 0
+    """Attempts that cost their worker."""
+    failures: int = 0
+    """Of these, the ones of which the row is certainly the cause."""
+
+    @property
+    def are_exhausted(self) -> bool:
+        """Whether the row must not be begun again."""
+        return self.failures >= _MAX_FAILURES or self.losses >= _MAX_LOSSES
+
+
+@dataclass(slots=True, eq=False)
+class DocumentRun:
+    """A document from when it is opened, or known to have rows, until all of these have ended."""
+
+    index: int
+    state: DocumentState
+    page_timeout_s: float
+    rows: Sequence[int | None] = ()
+    """Those of the state, as soon as they may be begun."""
+    position: int = 0
+    """How many of them have been begun or passed over."""
+    in_flight: dict[int, Worker] = field(default_factory=dict)
+    """The pages that are being read, and by which worker."""
+    attempts: dict[int | None, Attempts] = field(default_factory=dict)
+    """At the rows that were begun and have not ended; at None, to open it."""
+    cost: float = 0.0
+    given_up: Failure | None = None
+    """Why no more of its pages are begun."""
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether its rows are ended without being read: it cannot be opened, has no pages, or was given up."""
+        return self.given_up is not None or not self.state.page_count
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether others have to be read first, because it has cost something."""
+        return self.cost > 0 and not self.is_unread
+
+    @property
+    def must_go_alone(self) -> bool:
+        """Whether no two of its pages may be read at once."""
+        return self.cost >= _ALONE_FROM
+
+    @property
+    def num_left(self) -> int:
+        """How many rows are still to be begun for the first time."""
+        return len(self.rows) - self.position
+
+    @property
+    def output_index(self) -> int:
+        """The index of the next row in the output."""
+        return self.state.num_before + self.position
+
+    def next_row(self) -> RowKey:
+        """The row to be begun next."""
+        return RowKey(self.index, self.rows[self.position])
+
+    def pass_over(self) -> None:
+        """Go on to the next row that is to be read."""
+        while self.num_left and self.rows[self.position] in self.state.not_read:
+            self.position += 1
+
+    def charge_step(self, seconds: float) -> None:
+        """Count a step that ended, well or not."""
+        bytes_per_page = (self.state.size or 0) / self.state.page_count if self.state.page_count else 0.0
+        beyond_s = max(0.0, seconds - bytes_per_page / _SLOWEST_BYTES_PER_S)
+        self._charge(beyond_s / self.page_timeout_s - STEP_ALLOWANCE, "timeout")
+
+    def charge_worker(self, error_kind: ErrorKind) -> None:
+        """Count a worker that was lost while it worked on the document, however soon that was."""
+        self._charge(1.0, error_kind)
+
+    def _charge(self, timeouts: float, error_kind: ErrorKind) -> None:
+        self.cost = max(0.0, self.cost + timeouts)
+        if self.cost >= _MAX_COST and self.given_up is None:
+            seconds = _MAX_COST * self.page_timeout_s
+            reason = f"the pages before it crashed, hung or were slow for more than {seconds:g} s in all"
+            hint = "each crash counts as --page-timeout, and so does the time of slow steps"
+            self.given_up = Failure(error_kind, f"not tried: {reason} ({hint}); see their rows")

@@ -1,0 +1,216 @@
+"""The rows of the output: of which documents and pages, what earlier runs have settled, and what became of each."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from batchocr.data import Document, Failure
+from batchocr.job.copies import Copies
+from batchocr.job.document_run import DocumentState, RowKey
+from batchocr.option_values import parse_page_spec
+from batchocr.processes.messages import Opened
+from batchocr.tables.index import IndexedRow, settled
+from batchocr.tables.journal import Journal
+
+_LOOKED_AT_ONCE: Final = 100
+"""Files that are looked at between two checks for messages: a million may be unchanged in a row."""
+
+
+class RowPlan:
+    """Which rows there are to be, as far as is known. `known` has the documents whose rows can be begun from now on.
+
+    Documents become known ahead, in any order, and so are their rows begun: with a limit, which has to mean the same
+    rows in every run, or with max_unreleased, once those of all documents before are known, too.
+
+    Of documents with the same bytes, one is read, and the others get copies of its rows. A document in `finished`
+    serves too, even if its file is gone. Without `finished`, or with `reads_all`, every document is read.
+
+    pages: as the option. retry_failed: begin rows again that failed in an earlier run; None for those that may succeed
+    now. max_unreleased: how many rows, from the first that is not `released` yet, may be begun; None for no limit.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        pages: str | None,
+        finished: Journal | None,
+        *,
+        limit: int | None,
+        retry_failed: bool | None = None,
+        max_unreleased: int | None = None,
+        reads_all: bool = False,
+    ) -> None:
+        self.documents = documents
+        self.states = [DocumentState() for _ in documents]
+        self.known: deque[int] = deque()
+        self.num_known = 0
+        """How many documents have been opened, or need not be."""
+        self.num_done_before = 0
+        """How many rows an earlier run has dealt with."""
+        self.copies = Copies(documents, self.states, None if reads_all else finished, retry_failed)
+        self._spec = parse_page_spec(pages) if pages else None
+        self._finished = finished
+        self._limit = limit
+        self._retry_failed = retry_failed
+        self._in_order = limit is not None or max_unreleased is not None
+        self._max_unreleased = max_unreleased
+        self._num_looked_at = self._num_given = 0
+        self._num_rows_known = self._num_rows_given = 0
+        self._num_released = self._num_ended = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every row is there."""
+        return self.all_planned and self.num_done_before + self._num_ended == self.num_planned
+
+    @property
+    def all_planned(self) -> bool:
+        """Whether `num_planned` is final."""
+        return self.num_known == len(self.documents) or self._num_rows_given == self._limit
+
+    @property
+    def more_to_come(self) -> bool:
+        """Whether documents that are not known yet may add rows that could be begun."""
+        return not self.all_planned and self.is_in_window(self._num_rows_given)
+
+    @property
+    def num_planned(self) -> int:
+        """How many rows there are, as far as is known."""
+        return self._num_rows_known if self._limit is None else min(self._num_rows_known, self._limit)
+
+    @property
+    def num_held_back(self) -> int:
+        """How many documents are known and wait for one before them that is not."""
+        return self.num_known - self._num_given
+
+    @property
+    def num_left(self) -> int:
+        """How many rows are known and have not ended."""
+        return self._num_rows_known - self.num_done_before - self._num_ended
+
+    def is_in_window(self, output_index: int) -> bool:
+        """Whether the row with this index in the output may be begun."""
+        return self._max_unreleased is None or output_index - self._num_released < self._max_unreleased
+
+    def released(self) -> None:
+        """Record that one more row has been passed on in input order."""
+        self._num_released += 1
+
+    def output_index(self, key: RowKey) -> int:
+        """The index of a row in the output."""
+        state = self.states[key.document]
+        assert state.rows is not None
+        return state.num_before + state.rows.index(key.page_index)
+
+    def planned(self) -> Iterator[Sequence[int | None]]:
+        """The rows of each document that this run is to read or has found done, as far as they are known.
+
+        With a limit, only those before the first document that is not opened yet: later ones may be beyond the limit.
+        """
+        for index, state in enumerate(self.states):
+            yield state.rows if state.rows and (not self._in_order or index < self._num_given) else ()
+
+    def known_rows(self) -> Iterator[RowKey]:
+        """The rows of `planned`, in input order."""
+        return (RowKey(index, row) for index, rows in enumerate(self.planned()) for row in rows)
+
+    def documents_without_rows(self) -> list[tuple[Document, int]]:
+        """The documents known to have none of the pages asked for, each with the number of pages that it has."""
+        known = zip(self.documents, self.states, strict=True)
+        return [
+            (document, state.page_count or 0) for document, state in known if state.rows is not None and not state.rows
+        ]
+
+    def next_document(self) -> int | None:
+        """The next document that has to be opened to learn its pages; None if none is left, or after a look at many
+        that need not be."""
+        for index in range(self._num_looked_at, min(self._num_looked_at + _LOOKED_AT_ONCE, len(self.documents))):
+            if self._num_rows_given == self._limit:
+                return None
+            self._num_looked_at += 1
+            problem = self.documents[index].problem
+            if problem is not None:
+                self.cannot_open(index, problem)
+            elif not self._is_unchanged(index):
+                return index
+        return None
+
+    def opened(self, index: int, file: Opened) -> None:
+        """Record that a document was opened. One without pages gets a row for the whole."""
+        state = self.states[index]
+        state.size, state.mtime_ns = file.size, file.mtime_ns
+        self._plan(index, file.page_count, file.doc_id, self._settled(self.documents[index].source))
+
+    def cannot_open(self, index: int, problem: Failure, doc_id: str | None = None) -> None:
+        """Record that a document cannot be opened: it gets one failed row for the whole."""
+        self.states[index].problem = problem
+        self._plan(index, None, doc_id, self._settled(self.documents[index].source) if doc_id is not None else [])
+
+    def ended(self, key: RowKey) -> None:
+        """Record that a row is finished, or about to be."""
+        self._num_ended += 1
+        if key.page_index is not None:
+            self.states[key.document].ended |= 1 << key.page_index
+            self.copies.ended(key)
+
+    def _is_unchanged(self, index: int) -> bool:
+        """Whether an earlier run has learnt what there is to learn about a document, and its file has not been touched
+        since. Its rows are planned then."""
+        state, document = self.states[index], self.documents[index]
+        if document.size is not None:
+            state.size, state.mtime_ns = document.size, document.mtime_ns
+        else:
+            try:
+                file = os.stat(document.path)
+            except OSError:
+                return False
+            state.size, state.mtime_ns = file.st_size, file.st_mtime_ns
+        settled = self._settled(document.source)
+        of_this_file = [row for row in settled if (row.size, row.mtime_ns) == (state.size, state.mtime_ns)]
+        if not of_this_file:
+            return False
+        # A document that could be opened once has pages, whatever happened in a later run.
+        row = min(of_this_file, key=lambda row: (row.status == "failed", row.page_index is None))
+        self._plan(index, row.page_count, row.doc_id, settled)
+        return True
+
+    def _plan(self, index: int, page_count: int | None, doc_id: str | None, settled: Sequence[IndexedRow]) -> None:
+        """Plan the rows of a document. page_count: None if it cannot be opened."""
+        state = self.states[index]
+        state.page_count, state.doc_id = page_count, doc_id
+        if not page_count:
+            state.rows = [None]
+        else:
+            asked_for = self._spec.pages(page_count) if self._spec else range(page_count)
+            state.rows = self.documents[index].chosen(asked_for)
+        state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id)
+        self._num_rows_known += len(state.rows)
+        self.num_known += 1
+        if not self._in_order:
+            self._give(index)
+        while self._in_order and self._num_given < len(self.states) and self._num_rows_given != self._limit:
+            if self.states[self._num_given].rows is None:
+                break
+            self._give(self._num_given)
+
+    def _give(self, index: int) -> None:
+        """Have the rows of a document begun. Those behind the limit are no rows of the output."""
+        state = self.states[index]
+        assert state.rows is not None
+        if self._limit is not None:
+            state.rows = state.rows[: self._limit - self._num_rows_given]
+        state.done = state.done.intersection(state.rows)
+        copied = self.copies.add(index)
+        state.not_read = state.done | copied if copied else state.done
+        state.num_before = self._num_rows_given
+        self.num_done_before += len(state.done)
+        self._num_given += 1
+        self._num_rows_given += len(state.rows)
+        self.known.append(index)
+
+    def _settled(self, source: str) -> list[IndexedRow]:
+        """The rows of a document that need no further attempt."""
+        return settled(self._finished.rows(source), self._retry_failed) if self._finished is not None else []
