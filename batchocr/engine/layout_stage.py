@@ -25,11 +25,12 @@ _Page: TypeAlias = tuple[int, Pixels]
 
 @dataclass(frozen=True, slots=True)
 class _DetectionBatch:
-    """A batch on the device. found: on the host, valid once `ended` is done."""
+    """A batch on the device."""
 
     pages: list[_Page]
     begun: Mark
     found: Tensor
+    """On the host, valid once `ended` is done."""
     ended: Mark
 
 

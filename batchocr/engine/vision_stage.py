@@ -29,21 +29,23 @@ _MAX_LAUNCHED = 2
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch on its way through the ViT. layers: see `VisionModel.layers`."""
+    """A batch on its way through the ViT."""
 
     sequences: list[Sequence]
     flop: float
     begun: Mark
     preprocessed: Mark
     layers: Generator[None, None, Tensor]
+    """See `VisionModel.layers`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Some layers of a batch, with the marks around them. is_last: whether none are left."""
+    """Some layers of a batch, with the marks around them."""
 
     batch: _Batch
     is_last: bool
+    """Whether they are the batch's last layers."""
     begun: Mark
     ended: Mark
 

@@ -21,10 +21,12 @@ _LARGE_MODEL = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class DTypeChoice:
-    """dtype: never `auto`. remark: why, where that is of interest; or empty."""
+    """The data type that a run reads in."""
 
     dtype: DType
+    """Never `auto`."""
     remark: str = ""
+    """Why this one, for the log; empty if that is of no interest."""
 
 
 def choose_dtype(
