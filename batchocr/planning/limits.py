@@ -32,7 +32,7 @@ _CPU = EngineLimits(
     llm_batch_size=16,
     prefill_max_tokens=4_096,
     layout_batch_size=1,
-    max_new_tokens=0,  # known when the options are, as num_kv_tokens
+    max_new_tokens=0,  # set by `engine_limits`, as num_kv_tokens
     num_kv_tokens=0,
 )
 _SMALL_GPU = replace(_CPU, vit_batch_size=128, embedding_queue_tokens=8_192, llm_batch_size=32)
