@@ -42,7 +42,7 @@ from batchocr.option_values import (
     as_text,
 )
 
-DType = Literal["auto", "float32", "bfloat16", "int8"]
+DType = Literal["auto", "float32", "bfloat16"]
 VitDType = Literal["auto", "fp8"]
 BackendName = Literal["auto", "reference", "cpu", "cuda"]
 DEFAULT_MODEL = "opendatalab/MinerU2.5-Pro-2605-1.2B"
@@ -198,8 +198,8 @@ class Config:
         DType,
         Option(
             MODEL,
-            "float32, bfloat16, int8 or auto: bfloat16 on a GPU, and on a CPU that is faster in it if the model is "
-            "stored in it. int8 is for CPUs with VNNI or AMX: linear layers in 8 bits, never taken by auto.",
+            "float32, bfloat16 or auto: bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in "
+            "it.",
             "NAME",
         ),
     ] = "auto"

@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,8 @@ JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _ROOT = Path("/")
 """Where /proc and /sys are found."""
+_BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16"}
+"""As Linux calls them among a CPU's flags."""
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
 
 
@@ -68,23 +70,8 @@ def usable_memory_bytes() -> int:
 
 def multiplies_bfloat16() -> bool:
     """Whether the CPU multiplies bfloat16 in units of its own (AMX, AVX512-BF16)."""
-    return _has_units({"amx_bf16", "avx512_bf16"})
-
-
-def multiplies_int8() -> bool:
-    """Whether the CPU has units for int8 (AMX, VNNI). Others add two products in 16 bits, which they may not fit."""
-    return _has_units({"amx_int8", "avx512_vnni", "avx_vnni"})
-
-
-def has_amx() -> bool:
-    """Whether the CPU multiplies tiles of bfloat16 and int8."""
-    return _has_units({"amx_bf16"})
-
-
-def _has_units(names: Set[str]) -> bool:
-    """Whether the CPU has one of these, as Linux calls them."""
     try:
-        return not names.isdisjoint((_ROOT / "proc/cpuinfo").read_text().split())
+        return not _BFLOAT16_UNITS.isdisjoint((_ROOT / "proc/cpuinfo").read_text().split())
     except OSError:
         return False
 

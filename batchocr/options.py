@@ -106,9 +106,9 @@ class Options(CallOptions, total=False):
     """Where to run: cuda:0 one GPU, cuda:0,cuda:1 several, each with an engine of its own, cpu the CPU; auto takes all
     GPUs, or the CPU. Default: auto."""
 
-    dtype: Literal["auto", "float32", "bfloat16", "int8"]
-    """float32, bfloat16, int8 or auto: bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in
-    it. int8 is for CPUs with VNNI or AMX: linear layers in 8 bits, never taken by auto. Default: auto."""
+    dtype: Literal["auto", "float32", "bfloat16"]
+    """float32, bfloat16 or auto: bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in it.
+    Default: auto."""
 
     vit_dtype: Literal["auto", "fp8"]
     """fp8 runs the ViT's linear layers in 8 bits, on GPUs that support it (experimental); auto follows --dtype.

@@ -23,7 +23,7 @@ def load(folder: Path, device_name: str, dtype: DType = "auto", vit_dtype: VitDT
     device = backend.select_device(device_name)
     torch_dtype = select_dtype(dtype, device)
     kind = backend.select_backend("auto", device)
-    ops = backend.make_ops(kind, device, torch_dtype, vit_dtype=vit_dtype, int8=dtype == "int8")
+    ops = backend.make_ops(kind, device, torch_dtype, vit_dtype=vit_dtype)
     vision_ops = backend.vision_ops(ops, vit_dtype)
     return load_model(folder, device=backend.open_device(device), dtype=torch_dtype, ops=ops, vision_ops=vision_ops)
 

@@ -11,9 +11,7 @@ import pytest
 from batchocr import machine
 from batchocr.machine import (
     allow_open_files,
-    has_amx,
     multiplies_bfloat16,
-    multiplies_int8,
     num_oom_kills,
     usable_cores,
     usable_memory_bytes,
@@ -94,20 +92,13 @@ def test_without_control_groups_they_are_those_of_the_machine(root: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("flags", "bfloat16", "int8", "amx"),
-    [
-        ("amx_bf16 amx_int8", True, True, True),
-        ("avx512_bf16 avx512_vnni", True, True, False),
-        ("avx_vnni", False, True, False),
-        ("avx2 avx512f", False, False, False),
-    ],
+    ("flags", "bfloat16"),
+    [("amx_bf16 amx_int8", True), ("avx512_bf16 avx512_vnni", True), ("avx_vnni", False), ("avx2 avx512f", False)],
 )
-def test_units_for_small_numbers_are_among_the_flags_of_the_cpu(
-    root: Path, flags: str, bfloat16: bool, int8: bool, amx: bool
-) -> None:
+def test_units_for_bfloat16_are_among_the_flags_of_the_cpu(root: Path, flags: str, bfloat16: bool) -> None:
     assert not multiplies_bfloat16()
     write(root / "proc/cpuinfo", f"processor\t: 0\nflags\t\t: fpu {flags} sse")
-    assert (multiplies_bfloat16(), multiplies_int8(), has_amx()) == (bfloat16, int8, amx)
+    assert multiplies_bfloat16() == bfloat16
 
 
 def test_the_limit_of_open_files_is_raised_and_never_lowered() -> None:

@@ -39,18 +39,16 @@ Answers = list[tuple[int, Completion]]
 
 @dataclass(frozen=True, slots=True)
 class _Launched:
-    """A prefill or a decode step whose tokens the host has not read yet.
-
-    limit: how many sequences it could have had. chosen: float64 [2, sequences] on the host, tokens and
-    log-probabilities, valid once `done` is reached.
-    """
+    """A prefill or a decode step whose tokens the host has not read yet."""
 
     stage: Stage
     batch: list[Sequence]
     limit: float
+    """How many sequences it could have had."""
     flop: float
     begun: Mark
     chosen: Tensor
+    """float64 [2, sequences] on the host: tokens and log-probabilities, valid once `done` is reached."""
     done: Mark
 
 

@@ -21,11 +21,13 @@ Chosen = tuple[Tensor, Tensor]
 
 @dataclass(slots=True)
 class _Graph:
-    """index: the rows to decode, padded, on the device. rows: those that were written there last, without padding."""
+    """A decode step captured for one batch size."""
 
     index: Tensor
+    """The rows to decode, padded, on the device."""
     replay: Callable[[], Chosen]
     rows: list[int] = field(default_factory=list)
+    """What was written to `index` last, without the padding."""
 
 
 class DecodeGraphs:

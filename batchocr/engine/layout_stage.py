@@ -25,11 +25,12 @@ _Page: TypeAlias = tuple[int, Pixels]
 
 @dataclass(frozen=True, slots=True)
 class _DetectionBatch:
-    """A batch on the device. found: on the host, valid once `ended` is done."""
+    """A batch on the device."""
 
     pages: list[_Page]
     begun: Mark
     found: Tensor
+    """On the host, valid once `ended` is done."""
     ended: Mark
 
 
@@ -79,7 +80,7 @@ class LayoutStage:
 
     def _launch(self, meter: Meter) -> None:
         pages = [self._waiting.popleft() for _ in range(min(self._batch_size, len(self._waiting)))]
-        self._announce(self._detector.flop_an_image * len(pages), [request_id for request_id, _ in pages])
+        self._announce(self._detector.flop_per_image * len(pages), [request_id for request_id, _ in pages])
         try:
             with self._device.beside():
                 begun = self._device.mark()
@@ -103,6 +104,6 @@ class LayoutStage:
         num_pages = len(done.pages)
         times_s = self._clock.at(done.begun), self._clock.at(done.ended)
         meter.add_on_device("layout", *times_s, items=num_pages, limit=self._batch_size)
-        meter.model_flop += self._detector.flop_an_image * num_pages
+        meter.model_flop += self._detector.flop_per_image * num_pages
         for (request_id, _), found in zip(done.pages, done.found, strict=True):
             yield request_id, self._detector.answer(found)

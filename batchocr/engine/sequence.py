@@ -20,33 +20,37 @@ _NGRAM_AFTER_LOOP = 20
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request's state: owned by the vision stage first, then by the decode stage.
-
-    positions: int64 [3, prompt] on the host. position_shift: position minus index of a token after the image; never
-    above 0, because an image takes up no more positions than it has tokens. sampling: allows no more new tokens than
-    the model has positions for. embeddings: [image tokens, width] on the device, valid once `encoded` is done; kept
-    until the end in case the sequence is preempted and begins again.
-    row: on the device, while it decodes. num_unread: generated tokens that the host has not yet read. ended: tokens of
-    it that are read from now on are of no interest. looped: the result of the first attempt, if this is the second.
-    """
+    """A request's state: owned by the vision stage first, then by the decode stage."""
 
     request_id: int
     prompt: PromptTokens
     positions: Tensor
+    """int64 [3, prompt] on the host."""
     position_shift: int
+    """Position minus index of a token after the image; never above 0, because an image takes up no more positions than
+    it has tokens."""
     grid: PatchGrid
     resize_to: tuple[int, int] | None
+    """Height and width in px to resize the image to before it is resized to its grid."""
     sampling: Sampling
+    """It allows no more new tokens than the model has positions for."""
     pixels: Pixels
     embeddings: Tensor | None = None
+    """[image tokens, width] on the device, valid once `encoded` is done; kept until the end in case the sequence is
+    preempted and begins again."""
     encoded: Mark | None = None
     row: int | None = None
+    """On the device, while it decodes."""
     block_table: list[int] = field(default_factory=list)
+    """Its KV blocks, in order."""
     output_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     num_unread: int = 0
+    """Generated tokens that the host has not yet read."""
     ended: bool = False
+    """Its tokens that are read from now on are dropped."""
     looped: Completion | None = None
+    """The result of the first attempt, if this is the second."""
 
     @property
     def num_patches(self) -> int:

@@ -62,9 +62,7 @@ def try_kernels(device: torch.device, name: BackendName, dtype_name: DType) -> K
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
     libraries = {"torch": f"{torch.__version__}, built {build}"}
     libraries |= {module: _library(module, package) for module, package in _LIBRARIES.items()}
-    return KernelsTried(
-        _DTYPES[dtype] if dtype_name == "auto" else dtype_name, backend.choices_of(ops), libraries, problem
-    )
+    return KernelsTried(_DTYPES[dtype], backend.choices_of(ops), libraries, problem)
 
 
 def _library(module: str, package: str) -> str:
@@ -85,7 +83,7 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
     device = torch.device(found.device)
     dtype = select_dtype(message.dtype, device)
     try:
-        ops = backend.make_ops(found.backend, device, dtype, vit_dtype=message.vit_dtype, int8=message.dtype == "int8")
+        ops = backend.make_ops(found.backend, device, dtype, vit_dtype=message.vit_dtype)
         model = load_model(
             Path(message.folder),
             device=backend.open_device(device, one_stream=found.backend == "reference"),

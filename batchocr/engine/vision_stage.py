@@ -29,21 +29,23 @@ _MAX_LAUNCHED = 2
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch on its way through the ViT. layers: see `VisionModel.layers`."""
+    """A batch on its way through the ViT."""
 
     sequences: list[Sequence]
     flop: float
     begun: Mark
     preprocessed: Mark
     layers: Generator[None, None, Tensor]
+    """See `VisionModel.layers`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Some layers of a batch, with the marks around them. is_last: whether none are left."""
+    """Some layers of a batch, with the marks around them."""
 
     batch: _Batch
     is_last: bool
+    """Whether they are the batch's last layers."""
     begun: Mark
     ended: Mark
 
@@ -65,8 +67,8 @@ class VisionStage:
         self._announce = announce
         self._batch_size = limits.vit_batch_size
         self._max_patches = limits.vit_max_patches
-        # Of a slice, rounded to whole layers, at least one; infinite if each batch is one, and steps need not wait.
-        self._slice_flop = model.device.vit_flop_a_row * limits.llm_batch_size
+        # Rounded to whole layers, at least one. inf: never slice (CPU).
+        self._slice_flop = model.device.vit_slice_flop_per_sequence * limits.llm_batch_size
         self._waiting: list[tuple[int, int, Sequence]] = []
         self._batch: _Batch | None = None
         self._launched: deque[_Slice] = deque()

@@ -253,9 +253,7 @@ def require_usable(config: Config) -> None:
     on_cpu = "auto" not in config.device and "cuda" not in config.device
     if on_cpu and config.backend == "cuda":
         raise UsageError("--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on CPUs and GPUs")
-    if config.vit_dtype == "fp8" and (
-        on_cpu or config.backend not in ("auto", "cuda") or config.dtype in ("float32", "int8")
-    ):
+    if config.vit_dtype == "fp8" and (on_cpu or config.backend not in ("auto", "cuda") or config.dtype == "float32"):
         raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
     memory = usable_memory_bytes()
     has = f"this process may use {memory / _GIB:.1f} GiB of memory"

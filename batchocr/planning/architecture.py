@@ -20,13 +20,14 @@ _LARGEST_PAGE = 3500 * 3500
 
 @dataclass(frozen=True, slots=True)
 class VisionShape:
-    """The ViT. out_width: the language model's width, to which the merger projects."""
+    """The ViT."""
 
     depth: int
     width: int
     num_heads: int
     mlp_width: int
     out_width: int
+    """The language model's width, to which the merger projects."""
     patch_size: int
     merge_size: int
     temporal_patch_size: int
@@ -45,7 +46,7 @@ class VisionShape:
 
 @dataclass(frozen=True, slots=True)
 class LanguageShape:
-    """The language model. mrope_section: how many of head_dim / 2 frequencies rotate with time, height and width."""
+    """The language model."""
 
     num_layers: int
     width: int
@@ -56,6 +57,7 @@ class LanguageShape:
     rms_norm_eps: float
     rope_theta: float
     mrope_section: tuple[int, int, int]
+    """How many of head_dim / 2 frequencies rotate with time, height and width."""
     max_positions: int
     tied_embeddings: bool
 
@@ -66,11 +68,13 @@ class LanguageShape:
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """How images become patches: pixel limits after the resize, and the normalisation of values in 0–1."""
+    """How images become patches."""
 
     min_pixels: int
+    """After the resize, as `max_pixels`."""
     max_pixels: int
     mean: tuple[float, float, float]
+    """Of red, green and blue from 0 to 1, as `std`."""
     std: tuple[float, float, float]
 
 

@@ -15,12 +15,13 @@ _MODEL_TYPES: Final = ("pp_doclayout_v2", "pp_doclayout_v3")
 
 @dataclass(frozen=True, slots=True)
 class DetectorFiles:
-    """fingerprint: as of any checkpoint. weight_bytes: of its weights in float32, as which they are loaded. All empty
-    if there is no detector."""
+    """A detector's checkpoint. All fields are empty if there is no detector."""
 
     folder: str = ""
     fingerprint: str = ""
+    """See `checkpoint_files.fingerprint`."""
     weight_bytes: int = 0
+    """Of its weights in float32, which they are loaded in."""
 
 
 def find_detector(name: str | None) -> DetectorFiles:

@@ -7,11 +7,11 @@ from typing import Final
 
 from batchocr.config import DType
 from batchocr.errors import UsageError
-from batchocr.machine import multiplies_bfloat16, multiplies_int8
+from batchocr.machine import multiplies_bfloat16
 from batchocr.processes.engine_messages import DeviceFound
 
-VALUE_BYTES: Final[dict[DType, int]] = {"float32": 4, "bfloat16": 2, "int8": 2}
-"""Of what a model computes with, and its KV cache. With int8, some of its weights take half as much."""
+VALUE_BYTES: Final[dict[DType, int]] = {"float32": 4, "bfloat16": 2}
+"""Of a weight, and of a value in the KV cache."""
 
 _WORTH_IT = 1.1
 _LARGE_MODEL = 100_000_000
@@ -21,10 +21,12 @@ _LARGE_MODEL = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class DTypeChoice:
-    """dtype: never `auto`. remark: why, where that is of interest; or empty."""
+    """The data type that a run reads in."""
 
     dtype: DType
+    """Never `auto`."""
     remark: str = ""
+    """Why this one, for the log; empty if that is of no interest."""
 
 
 def choose_dtype(
@@ -39,8 +41,6 @@ def choose_dtype(
         raise UsageError(
             f"--dtype bfloat16: {found.name} has no units for it, as GPUs before sm_80; float32 works there"
         )
-    if name == "int8":
-        _require_int8(found)
     if name != "auto":
         return DTypeChoice(name)
     if not found.has_bfloat16:
@@ -70,27 +70,8 @@ def bfloat16_remark(speedup: float | None) -> str:
     return f"{_measured(speedup)}: --dtype auto takes it for a full-size model that is stored in it"
 
 
-def _require_int8(found: DeviceFound) -> None:
-    """Raises UsageError where linear layers cannot be in int8."""
-    if found.device != "cpu":
-        raise UsageError("--dtype int8 is for CPUs; on a GPU, --vit-dtype fp8 has the ViT's linear layers in 8 bits")
-    if not multiplies_int8():
-        raise UsageError(
-            "--dtype int8: this CPU has no units for it (AVX512-VNNI, AVX-VNNI or AMX); float32 and bfloat16 work here"
-        )
-    if found.backend != "cpu":
-        raise UsageError("--dtype int8 needs --backend cpu")
-
-
 def _as_begun(begun_in: DType, *, may_gain: bool) -> DTypeChoice:
     """may_gain: whether a new output might be read in bfloat16 here."""
-    if begun_in == "int8":
-        if not multiplies_int8():
-            raise UsageError(
-                "the output was begun in int8, for which this CPU has no units: continue it on one with VNNI or AMX, "
-                "or begin anew (--overwrite)"
-            )
-        return DTypeChoice("int8", "the output was begun in int8: continuing in it")
     if begun_in == "float32":
         return DTypeChoice("float32", "the output was begun in float32: continuing in it" if may_gain else "")
     slower = "" if multiplies_bfloat16() else ", more slowly than in float32, as this CPU has no units for it"

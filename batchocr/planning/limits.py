@@ -25,17 +25,43 @@ _PROMPT_TEXT_TOKENS = 256
 _KV_TOKENS_PER_SEQUENCE = 4096
 _GIB = 1 << 30
 
-# vit_batch_size, vit_max_patches, embedding_queue_tokens, llm_batch_size, prefill_max_tokens; max_new_tokens and
-# num_kv_tokens, which are filled in; layout_batch_size.
-_CPU = EngineLimits(8, 8_192, 16_384, 16, 4_096, 0, 0, 1)
-# Calculated from the memory that a patch and a token take (see _bytes_beside_kv); not yet measured on a GPU.
-_GPUS = (
-    (60 * _GIB, EngineLimits(512, 32_768, 65_536, 512, 16_384, 0, 0, 8)),
-    (18 * _GIB, EngineLimits(512, 32_768, 32_768, 256, 16_384, 0, 0, 4)),
-    (12 * _GIB, EngineLimits(256, 16_384, 16_384, 128, 8_192, 0, 0, 2)),
-    (0, EngineLimits(128, 8_192, 8_192, 32, 4_096, 0, 0, 1)),
+_CPU = EngineLimits(
+    vit_batch_size=8,
+    vit_max_patches=8_192,
+    embedding_queue_tokens=16_384,
+    llm_batch_size=16,
+    prefill_max_tokens=4_096,
+    layout_batch_size=1,
+    max_new_tokens=0,  # set by `engine_limits`, as num_kv_tokens
+    num_kv_tokens=0,
 )
-"""The batch limits of GPUs with at least this much usable memory."""
+_SMALL_GPU = replace(_CPU, vit_batch_size=128, embedding_queue_tokens=8_192, llm_batch_size=32)
+_MEDIUM_GPU = replace(
+    _CPU,
+    vit_batch_size=256,
+    vit_max_patches=16_384,
+    embedding_queue_tokens=16_384,
+    llm_batch_size=128,
+    prefill_max_tokens=8_192,
+    layout_batch_size=2,
+)
+_LARGE_GPU = replace(
+    _CPU,
+    vit_batch_size=512,
+    vit_max_patches=32_768,
+    embedding_queue_tokens=32_768,
+    llm_batch_size=256,
+    prefill_max_tokens=16_384,
+    layout_batch_size=4,
+)
+_GPUS = (
+    (60 * _GIB, replace(_LARGE_GPU, embedding_queue_tokens=65_536, llm_batch_size=512, layout_batch_size=8)),
+    (18 * _GIB, _LARGE_GPU),
+    (12 * _GIB, _MEDIUM_GPU),
+    (0, _SMALL_GPU),
+)
+"""The batch limits of GPUs with at least this much usable memory. Calculated from the memory that a patch and a token
+take (see `_bytes_beside_kv`); measured on an H100 only."""
 
 
 def engine_limits(

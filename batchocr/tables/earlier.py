@@ -6,7 +6,7 @@ import logging
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 from batchocr.config import DType
 from batchocr.errors import OutputError, OutputMismatchError
@@ -103,8 +103,8 @@ def metadata_of_table(out: Path, metadata: RunMetadata) -> RunMetadata | None:
 
 
 def dtype_of_rows(out: Path) -> DType | None:
-    """The data type in which the rows at `out` were read. None if there are none, or none that can be read: opening the
-    output says why."""
+    """The data type in which the rows at `out` were read. None if there are none, or none that a run can continue:
+    opening the output says why."""
     with suppress(OutputError, OSError):
         if journal_path(out).is_file() and (found := metadata_of_journal(out)):
             return dtype_of(found)
@@ -114,5 +114,6 @@ def dtype_of_rows(out: Path) -> DType | None:
 
 
 def dtype_of(metadata: RunMetadata | None) -> DType | None:
-    """The data type in which rows of this metadata were read, if they say."""
-    return cast(DType | None, metadata.settings.get("dtype")) if metadata else None
+    """The data type in which rows of this metadata were read; None if it is not one that can be asked for."""
+    dtype = metadata.settings.get("dtype") if metadata else None
+    return cast(DType, dtype) if dtype in get_args(DType) else None

@@ -153,7 +153,9 @@ def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMet
         f"{name} {there or 'not set'} there, {here or 'not set'} here" for name, (there, here) in different.items()
     ]
     remedy = "run with the same"
-    if different.keys() == {"max_new_tokens"}:
+    if found.settings.get("dtype") == "int8":
+        remedy = "int8 is no longer offered; continue it with the version that began it"
+    elif different.keys() == {"max_new_tokens"}:
         remedy += " or a higher --max-new-tokens"
     elif different.keys() <= {"protocol", "input"}:
         remedy = (

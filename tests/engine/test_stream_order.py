@@ -162,7 +162,7 @@ def test_what_is_read_back_is_marked_after_its_copy() -> None:
 class OneLayerASlice(CudaDevice):
     """The ViT here is a millionth of a real one."""
 
-    vit_flop_a_row = 1.0
+    vit_slice_flop_per_sequence = 1.0
 
 
 @pytest.mark.parametrize(

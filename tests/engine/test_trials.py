@@ -24,7 +24,8 @@ from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.backend.trial import Candidate, Trial, choose, relative_error
 from batchocr.engine.start import load_engine
 from batchocr.errors import EngineError, UsageError
-from batchocr.processes.engine_messages import DeviceFound, EngineLimits, KernelChoice, LoadModel
+from batchocr.processes.engine_messages import DeviceFound, KernelChoice, LoadModel
+from tests.support.checkpoints import SMALL_LIMITS
 from tests.support.kernel_compilation import kernel_device
 
 pytestmark = pytest.mark.slow
@@ -206,7 +207,7 @@ def test_a_gpu_without_room_for_the_trials_is_refused_in_a_sentence(monkeypatch:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(backend, "make_ops", fill)
-    load = LoadModel("", "float32", "auto", EngineLimits(1, 1, 1, 1, 1, 1, 1))
+    load = LoadModel("", "float32", "auto", SMALL_LIMITS)
     with pytest.raises(UsageError, match="see what else uses the GPU"):
         load_engine(DeviceFound("cpu", ("cpu",), "cuda", 1), load)
 

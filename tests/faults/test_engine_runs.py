@@ -57,7 +57,7 @@ def tamper_with_steps(monkeypatch: pytest.MonkeyPatch, tamper: Tamper) -> None:
 class SlowDevice(LateDevice):
     """Every slice of a ViT batch takes minutes."""
 
-    vit_flop_a_row = 1e3
+    vit_slice_flop_per_sequence = 1e3
 
     def mark(self) -> Mark:
         mark = super().mark()

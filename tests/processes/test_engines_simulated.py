@@ -25,7 +25,15 @@ from batchocr.processes.pixels import SharedBatch, share_batch
 NUM_ROUNDS, IN_FLIGHT, MOST_QUESTIONS = 24, 12, 4
 GOOD, BAD = "good", "bad"
 WELL = Completion("text", "stop", 1, 1, 0.5, -1.0)
-LIMITS = EngineLimits(1, 1, 1, 1, 1, 1, 1)
+LIMITS = EngineLimits(
+    vit_batch_size=1,
+    vit_max_patches=1,
+    embedding_queue_tokens=1,
+    llm_batch_size=1,
+    prefill_max_tokens=1,
+    max_new_tokens=1,
+    num_kv_tokens=1,
+)
 MOST_STEPS = 5000
 
 

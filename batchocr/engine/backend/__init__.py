@@ -75,17 +75,14 @@ def select_backend(name: BackendName, device: torch.device) -> BackendName:
     return name
 
 
-def make_ops(
-    name: BackendName, device: torch.device, dtype: torch.dtype, *, vit_dtype: VitDType = "auto", int8: bool = False
-) -> Ops:
-    """The operations of a backend that `select_backend` returned. For `cuda`, this tries the candidates (seconds).
-    int8: on a CPU, linear layers in it."""
+def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype, *, vit_dtype: VitDType = "auto") -> Ops:
+    """The operations of a backend that `select_backend` returned. For `cuda`, this tries the candidates (seconds)."""
     match name:
         case "cuda":
             give_kernels_a_folder()
             return _cuda_ops(device, dtype, with_fp8=vit_dtype == "fp8" and dtype == torch.bfloat16)
         case "cpu":
-            return CpuOps(int8="exact" if int8 else None)
+            return CpuOps()
         case _:
             return ReferenceOps(device)
 
@@ -138,7 +135,7 @@ def kernels_in_use(ops: Ops) -> str:
 def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
     """The operations for the vision model. Raises UsageError if the backend has no fp8."""
     if vit_dtype == "auto":
-        return ops.for_many_rows() if isinstance(ops, CpuOps) else ops
+        return ops
     if not isinstance(ops, CudaOps):
         raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
     return ops.with_fp8()

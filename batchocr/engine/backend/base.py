@@ -28,13 +28,12 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRows:
-    """Rows that a backend's operation has quantised for its next linear layer: values · scales.
-
-    values: float8_e4m3fn [rows, width]. scales: float32 [rows, 1].
-    """
+    """Rows that a backend's operation has quantised for its next linear layer: values · scales."""
 
     values: Tensor
+    """float8_e4m3fn [rows, width]."""
     scales: Tensor
+    """float32 [rows, 1]."""
 
 
 Rows = Tensor | QuantizedRows
@@ -43,13 +42,12 @@ Rows = Tensor | QuantizedRows
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Where one sequence ends and the next begins in a packed batch.
-
-    lengths: on the host. cu_seqlens: int32 [n + 1] on the device, the cumulative sum from 0.
-    """
+    """Where one sequence ends and the next begins in a packed batch."""
 
     lengths: Sequence[int]
+    """On the host."""
     cu_seqlens: Tensor
+    """int32 [n + 1] on the device: the cumulative sum from 0."""
 
     @classmethod
     def of(cls, lengths: Sequence[int], upload: Callable[[Tensor], Tensor]) -> Self:
@@ -63,34 +61,34 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class PagedContext:
-    """What a decode step attends to: each sequence's KV blocks and the number of tokens in them, including the newest.
-
-    block_tables: int32 [sequences, max blocks]; entries beyond a sequence's length are valid blocks, but not its own.
-    lengths: int32 [sequences] on the device.
-    """
+    """What a decode step attends to."""
 
     block_tables: Tensor
+    """Each sequence's KV blocks: int32 [sequences, max blocks]; entries beyond its length are valid blocks, but not its
+    own."""
     lengths: Tensor
+    """Tokens in these blocks, including the newest: int32 [sequences] on the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerRows:
-    """Penalty state on the device: a row per running sequence, and a spare one for the padding of a captured graph.
-
-    counts: how often each token was generated, int16 [rows, vocabulary].
-    history: output tokens, int64 [rows, max_new_tokens], -1 beyond the end. suffix: int16, same shape: at t, how many
-    tokens ending at history[t] match the end of the history; it finds repeated n-grams without comparing n tokens.
-    length: tokens in the history, int64 [rows]. The rest: each sequence's settings, float32 or int64 [rows]; an
-    ngram_size of 0 switches the n-gram rule off.
-    """
+    """Penalty state on the device: a row per running sequence, and a spare one for the padding of a captured graph."""
 
     counts: Tensor
+    """How often each token was generated: int16 [rows, vocabulary]."""
     history: Tensor
+    """Output tokens: int64 [rows, max_new_tokens], -1 beyond the end."""
     suffix: Tensor
+    """int16 [rows, max_new_tokens]: at t, how many tokens ending at history[t] match the end of the history. It finds
+    repeated n-grams without comparing n tokens."""
     length: Tensor
+    """Tokens in the history: int64 [rows]."""
     presence: Tensor
+    """Each sequence's presence penalty: float32 [rows]."""
     frequency: Tensor
+    """Each sequence's frequency penalty: float32 [rows]."""
     ngram_size: Tensor
+    """int64 [rows]; 0 switches the n-gram rule off."""
 
     @classmethod
     def empty(cls, num_rows: int, vocab_size: int, max_new_tokens: int, device: torch.device) -> Self:

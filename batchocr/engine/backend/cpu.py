@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from typing import Literal
 
 import torch
@@ -13,16 +13,12 @@ from PIL import Image
 from torch import Tensor
 
 from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext, ResizePlan, Rows, Segments
-from batchocr.engine.backend.cpu_int8 import Int8Linear, fits_int8, int8_mlp
 from batchocr.engine.backend.cpu_paged import Places, attend
-from batchocr.engine.backend.reference import ReferenceOps, activate
+from batchocr.engine.backend.reference import ReferenceOps
 from batchocr.engine.backend.resize import cut_patches
-from batchocr.machine import has_amx, multiplies_bfloat16
+from batchocr.machine import multiplies_bfloat16
 
 _QUICK_GELU = 1.702
-
-Int8Use = Literal["exact", "rounded"]
-"""How int8 takes activations: in two parts, which are as exact as bfloat16, or rounded, for half the arithmetic."""
 
 PostOp = Literal["none", "swish", "gelu"]
 
@@ -38,29 +34,17 @@ class CpuOps(ReferenceOps):
     name = "cpu"
     kv_heads_apart = True
 
-    def __init__(self, *, int8: Int8Use | None = None) -> None:
-        """int8: whether linear layers are in it, for a model in bfloat16."""
+    def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
-        self._int8 = int8
         self._places: Places | None = None
         # Pillow releases the GIL while it resizes. Torch computes nothing in these threads: it would start OpenMP ones
         # for each, and with more of them than cores, OpenMP lets all that wait sleep at once.
         self._threads = ThreadPoolExecutor(torch.get_num_threads(), thread_name_prefix="batchocr-resize")
 
-    def for_many_rows(self) -> CpuOps:
-        """The operations for a model that always has many rows, where arithmetic takes the time. With AMX that is in
-        bfloat16: rounding the rows to int8 would take longer than is won by the product."""
-        return CpuOps(int8=None if has_amx() else "rounded") if self._int8 else self
-
     def linear(self, layer: Affine) -> Linear:
-        return self._in_int8(layer) if self._int8 and fits_int8(layer) else _Packed(layer)
+        return _Packed(layer)
 
     def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
-        if self._int8 and fits_int8(inner) and fits_int8(outer):
-            run = partial(activate, activation=activation)
-            # What comes out of an activation has outliers: with one scale a row, they would leave the rest a few steps.
-            exact_outer = Int8Linear(outer, in_two_parts=True)
-            return int8_mlp(self._in_int8(inner), exact_outer, run)
         match activation:
             case "quick_gelu":
                 # quick_gelu(x) = swish(1.702 x) / 1.702, and oneDNN has swish.
@@ -72,9 +56,6 @@ class CpuOps(ReferenceOps):
             case "silu_mul":
                 return _gated_mlp(inner, outer)
         return lambda x, residual=None: last(first(x), residual)
-
-    def _in_int8(self, layer: Affine) -> Int8Linear:
-        return Int8Linear(layer, in_two_parts=self._int8 == "exact")
 
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int

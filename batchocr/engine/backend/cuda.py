@@ -43,11 +43,7 @@ Sample = Callable[[Tensor, Tensor, SamplerRows, int], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class CudaOps:
-    """Implements `backend.base.Ops`, with what was chosen for each operation.
-
-    choices: how. fp8: for linear layers in fp8; None if they are not available. in_fp8: whether linear layers are; then
-    a norm of a sum, or an activation, that comes before one quantises its rows in the same pass.
-    """
+    """Implements `backend.base.Ops`, with what was chosen for each operation."""
 
     name = "cuda"
     kv_block_size = 64
@@ -64,8 +60,12 @@ class CudaOps:
     sample: Sample
     patches: Patches
     choices: tuple[KernelChoice, ...] = ()
+    """How they were chosen."""
     fp8: Fp8Kernels | None = None
+    """For linear layers in fp8; None if there can be none."""
     in_fp8: bool = False
+    """Whether linear layers are in fp8. A norm of a sum, or an activation, that comes before one then quantises its
+    rows in the same pass."""
 
     @property
     def capturable(self) -> bool:

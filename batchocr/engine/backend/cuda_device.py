@@ -44,12 +44,12 @@ class CudaDevice:
 
     Decoding runs on a high-priority stream, so that its small kernels run between those of the vision stage, which fill
     the device. How far they get there depends on the GPU and its libraries, so there is one decode step to each slice
-    of the ViT. A dense page is 32 TFLOP of the ViT and 1,480 tokens: at 10 GFLOP a row, steps are half full wherever
-    their kernels run. Pinned buffers need no care here: torch reuses one only when the copies from it are done.
+    of the ViT. Pinned buffers need no care here: torch reuses one only when the copies from it are done.
     """
 
     max_unread = 1
-    vit_flop_a_row = 1e10
+    vit_slice_flop_per_sequence = 1e10
+    """A dense page is 32 TFLOP of the ViT and 1,480 tokens: so steps are half full wherever their kernels run."""
 
     def __init__(self, device: torch.device, *, one_stream: bool = False, graphs: bool = True) -> None:
         """one_stream: have the stages take turns on one stream. graphs: whether to capture any."""

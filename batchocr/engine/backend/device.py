@@ -42,9 +42,9 @@ class Device(Protocol):
     torch_device: torch.device
     max_unread: int
     """How many launched steps may be unread when the next is launched; 0 if a step is done when its call returns."""
-    vit_flop_a_row: float
-    """Floating-point operations of the vision stage for each row that a decode step may have, while both have work;
-    infinite if neither waits for the other."""
+    vit_slice_flop_per_sequence: float
+    """Floating-point operations in a slice of the ViT, for each sequence that a decode step may have; inf: never slice
+    (CPU)."""
 
     def upload(self, host: Tensor) -> Tensor:
         """The tensor on the device, without waiting for the copy. The host tensor may be freed at once."""
@@ -118,7 +118,7 @@ class HostDevice:
     """A CPU, or any device that torch drives without our streams: each step is done when its call returns."""
 
     max_unread = 0
-    vit_flop_a_row = math.inf
+    vit_slice_flop_per_sequence = math.inf
 
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device

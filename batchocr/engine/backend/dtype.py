@@ -24,7 +24,7 @@ def select_dtype(name: DType, device: torch.device) -> torch.dtype:
     """`auto` is bfloat16 on GPUs and float32 on CPUs, for which `planning/dtype.py` may know better."""
     if name == "auto":
         return torch.float32 if device.type == "cpu" else torch.bfloat16
-    return torch.float32 if name == "float32" else torch.bfloat16  # layers in int8 take and return it
+    return torch.float32 if name == "float32" else torch.bfloat16
 
 
 @functools.cache

@@ -27,13 +27,12 @@ Size: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """Where each output value along a side starts reading, and its weights scaled by 2^22, padded with zeros.
-
-    starts: int32 [out_size]. weights: int32 [max taps, out_size].
-    """
+    """What each output value along a side is made of."""
 
     starts: NDArray[np.int32]
+    """Where it starts reading: [out_size]."""
     weights: NDArray[np.int32]
+    """Its weights scaled by 2^22, padded with zeros: [max taps, out_size]."""
 
 
 @lru_cache(maxsize=2048)

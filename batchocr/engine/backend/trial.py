@@ -31,27 +31,27 @@ the host's time for that is not measured."""
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[Operation]):
-    """One implementation. load: imports what it needs; what it raises is why the candidate is rejected."""
+    """One implementation."""
 
     name: str
     load: Callable[[], Operation]
+    """Imports what it needs; what it raises is why the candidate is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial(Generic[Operation]):
-    """How the candidates for an operation are compared.
-
-    run: runs the operation on a small case, with equal inputs each time. max_error: the largest acceptable difference
-    from the reference, relative to the reference's largest value. needed_for: what only the candidates can do, so that
-    a right one is taken even where the reference is faster; empty if time alone decides.
-    """
+    """How the candidates for an operation are compared."""
 
     operation: str
     candidates: Sequence[Candidate[Operation]]
     reference: Operation
     run: Callable[[Operation], Outputs]
+    """Runs the operation on a small case, with equal inputs each time."""
     max_error: float
+    """The largest acceptable difference from the reference, relative to the reference's largest value."""
     needed_for: str = ""
+    """What only the candidates can do, so that a right one is taken even where the reference is faster; empty if time
+    alone decides."""
 
 
 def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], float]) -> tuple[Operation, KernelChoice]:

@@ -26,7 +26,7 @@ _SHARE_DIGITS, _SCORE_DIGITS = 5, 4
 
 
 class Detector:
-    """Finds the parts of pages, their classes and their order. flop_an_image: what it computes for a page."""
+    """Finds the parts of pages, their classes and their order. flop_per_image: what it computes for a page."""
 
     def __init__(self, folder: Path, device: Device) -> None:
         """Raises ModelError."""
@@ -37,7 +37,7 @@ class Detector:
         self._labels: dict[int, str] = self._model.config.id2label
         with torch.inference_mode(), FlopCounterMode(display=False) as counter:
             self._model(torch.zeros(1, 3, _SIDE_PX, _SIDE_PX, device=device.torch_device))
-        self.flop_an_image = float(counter.get_total_flops())
+        self.flop_per_image = float(counter.get_total_flops())
 
     def detect(self, images: Sequence[Pixels]) -> Tensor:
         """What is found in each image: see `candidates`. On the device."""

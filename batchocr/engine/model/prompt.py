@@ -25,10 +25,11 @@ ValueError: there are several, and none is the default."""
 
 @dataclass(frozen=True, slots=True)
 class PromptTokens:
-    """A prompt with room for its image. image_start: index of the first of num_image_tokens image tokens."""
+    """A prompt with room for its image."""
 
     token_ids: tuple[int, ...]
     image_start: int
+    """Index of the first image token."""
     num_image_tokens: int
 
 

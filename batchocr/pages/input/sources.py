@@ -84,7 +84,7 @@ def find_documents(
         _require_named(only, {document.source for document in named})
         chosen = [replace(document, pages=only[document.source]) for document in documents if document.source in only]
     if sample is not None:
-        drawn = {document.source for document in sorted(chosen, key=_lot)[:sample]}
+        drawn = {document.source for document in sorted(chosen, key=_sampling_key)[:sample]}
         chosen = [document for document in chosen if document.source in drawn]
     not_drawn = {document.source for document in documents}.difference(document.source for document in chosen)
     empty = {
@@ -104,7 +104,7 @@ def _require_named(only: PageList, names: Set[str]) -> None:
         logger.warning("%s, %r among them", what, absent[0])
 
 
-def _lot(document: Document) -> bytes:
+def _sampling_key(document: Document) -> bytes:
     return hashlib.sha256(b"sample:" + document.source.encode()).digest()  # other than that of a shard
 
 

@@ -21,22 +21,22 @@ CHANNELS = 3
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Passes that run in parallel.
-
-    passes: int64 [passes, 12], see `_describe`. tiles: int32 [tiles], the pass that each tile belongs to.
-    """
+    """Passes that run in parallel."""
 
     passes: NDArray[np.int64]
+    """[passes, 12], see `_describe`."""
     tiles: NDArray[np.int32]
+    """The pass that each tile belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The passes of a batch over its images, one after the other in memory. table: int32, all taps."""
+    """The passes of a batch over its images, which lie one after the other in memory."""
 
     scratch_bytes: int
     patch_bytes: int
     table: NDArray[np.int32]
+    """All taps."""
     launches: list[Launch]
 
 
@@ -60,12 +60,14 @@ def plan_batch(sizes: Sequence[Size], plans: Sequence[ResizePlan], tile: int) ->
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """The resize of one side of an image. source and destination: where they begin, in bytes."""
+    """The resize of one side of an image."""
 
     before: Size
     after: Size
     source: int
+    """Its first byte among the pixels of the images, or in the scratch memory after an earlier pass."""
     destination: int
+    """Its first byte in the scratch memory, or among the patches if this is the image's last pass."""
     is_last: bool
 
 
