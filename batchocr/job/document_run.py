@@ -7,15 +7,15 @@ units of --page-timeout: that is what a page that hangs costs, and what a lost w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from batchocr.data import ErrorKind, Failure
 from batchocr.processes.worker import Worker
 
-_MAX_FAILURES: Final = 2
-_MAX_LOSSES: Final = 5
+MAX_FAILURES: Final = 2
+MAX_LOSSES: Final = 5
 """How often a row may lose its worker if it is not known to be the cause, as when somebody kills the worker."""
 
 STEP_ALLOWANCE: Final = 1 / 20
@@ -30,7 +30,7 @@ ten times as fast; what is made to be slow is small."""
 _MAX_COST: Final = 6.0
 """A document that has cost more is given up: as much as three pages that hang, which are tried twice each."""
 
-_ALONE_FROM: Final = 1.0
+ALONE_FROM: Final = 1.0
 """From here on, as after a lost worker, the pages of a document are read one at a time: each may cost the others the
 work done on them."""
 
@@ -83,23 +83,18 @@ class Attempts:
     failures: int = 0
     """Of these, the ones of which the row is certainly the cause."""
 
-    @property
-    def are_exhausted(self) -> bool:
-        """Whether the row must not be begun again."""
-        return self.failures >= _MAX_FAILURES or self.losses >= _MAX_LOSSES
-
 
 @dataclass(slots=True, eq=False)
 class DocumentRun:
-    """A document from when it is opened, or known to have rows, until all of these have ended."""
+    """A document from when it is opened, or known to have rows to be read, until these have ended."""
 
     index: int
     state: DocumentState
     page_timeout_s: float
-    rows: Sequence[int | None] = ()
-    """Those of the state, as soon as they may be begun."""
-    position: int = 0
-    """How many of them have been begun or passed over."""
+    next: RowKey | None = None
+    """The row to be begun next, of those that were never begun."""
+    following: Iterator[RowKey] = field(default_factory=lambda: iter(()))
+    """Those after it."""
     in_flight: dict[int, Worker] = field(default_factory=dict)
     """The pages that are being read, and by which worker."""
     attempts: dict[int | None, Attempts] = field(default_factory=dict)
@@ -118,41 +113,15 @@ class DocumentRun:
         """Whether others have to be read first, because it has cost something."""
         return self.cost > 0 and not self.is_unread
 
-    @property
-    def must_go_alone(self) -> bool:
-        """Whether no two of its pages may be read at once."""
-        return self.cost >= _ALONE_FROM
-
-    @property
-    def num_left(self) -> int:
-        """How many rows are still to be begun for the first time."""
-        return len(self.rows) - self.position
-
-    @property
-    def output_index(self) -> int:
-        """The index of the next row in the output."""
-        return self.state.num_before + self.position
-
-    def next_row(self) -> RowKey:
-        """The row to be begun next."""
-        return RowKey(self.index, self.rows[self.position])
-
-    def pass_over(self) -> None:
-        """Go on to the next row that is to be read."""
-        while self.num_left and self.rows[self.position] in self.state.not_read:
-            self.position += 1
-
     def charge_step(self, seconds: float) -> None:
         """Count a step that ended, well or not."""
         bytes_per_page = (self.state.size or 0) / self.state.page_count if self.state.page_count else 0.0
         beyond_s = max(0.0, seconds - bytes_per_page / _SLOWEST_BYTES_PER_S)
-        self._charge(beyond_s / self.page_timeout_s - STEP_ALLOWANCE, "timeout")
+        self.charge(beyond_s / self.page_timeout_s - STEP_ALLOWANCE, "timeout")
 
-    def charge_worker(self, error_kind: ErrorKind) -> None:
-        """Count a worker that was lost while it worked on the document, however soon that was."""
-        self._charge(1.0, error_kind)
-
-    def _charge(self, timeouts: float, error_kind: ErrorKind) -> None:
+    def charge(self, timeouts: float, error_kind: ErrorKind) -> None:
+        """Count what the document has cost, in units of --page-timeout; a lost worker counts as one, however soon that
+        was. error_kind: what its pages fail with if that is too much."""
         self.cost = max(0.0, self.cost + timeouts)
         if self.cost >= _MAX_COST and self.given_up is None:
             seconds = _MAX_COST * self.page_timeout_s

@@ -19,7 +19,13 @@ from batchocr.job.progress import Progress, event, log_failure
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.run_context import RunContext, report_of
 from batchocr.job.session import Session
-from batchocr.job.shortfalls import count_worsened, pages_asked_for, warn_of_documents_without_rows, warn_of_worsened
+from batchocr.job.shortfalls import (
+    count_worsened,
+    documents_without_rows,
+    pages_asked_for,
+    warn_of_documents_without_rows,
+    warn_of_worsened,
+)
 from batchocr.job.stats.report import Report, require_place, write_report
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.folders import describe_skipped
@@ -66,8 +72,7 @@ def read_into_table(
         rows = OutputRows(run.plan, journal, prune=config.prune, not_drawn=found.not_drawn, empty=found.empty)
         with _report_of_failure(run, report_file):
             with run:
-                if run.has_work:
-                    _read(run, journal, progress)
+                _read(run, journal, progress)
             run.require_time()
             was_redundant = journal.is_redundant
             warn_of_documents_without_rows(run.plan, config)
@@ -118,7 +123,7 @@ def _read(run: RunContext, journal: Journal, progress: Progress | None) -> None:
     """Append every row to the journal as soon as it is finished."""
 
     def show() -> None:
-        if progress is not None:
+        if progress is not None and run.has_engines:
             progress.show(run.progress())
 
     try:
@@ -160,7 +165,7 @@ def _require_same_input(out: Path, documents: Sequence[Document], journal: Journ
 def _require_rows(plan: RowPlan, config: Config) -> None:
     """Refuse to write a table without a row. A share of the documents may have none by chance. Raises NoInputError."""
     if plan.num_planned == 0 and config.shard == (1, 1):
-        longest = max(num_pages for _, num_pages in plan.documents_without_rows())
+        longest = max(num_pages for _, num_pages in documents_without_rows(plan))
         raise NoInputError(
             f"no document has any of the pages {pages_asked_for(config)} asks for, so that no table was written: "
             f"the longest has {counted(longest, 'page')}"

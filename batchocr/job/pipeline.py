@@ -6,10 +6,8 @@ It runs on the caller's thread and only routes: the workers do the work on pages
 from __future__ import annotations
 
 import logging
-import os
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -32,8 +30,6 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.5
 _COPIED_AT_ONCE = 100
 """How many rows are copied between two checks for messages and for a stop."""
-_MOST_CLAIMED_PAGES = 1000
-"""Far more than the pages that a document may claim and not have; of those that it has, each takes some bytes."""
 _TASK_IDS = count(1)
 """Of all runs of this process: an engine may still answer what an earlier one asked."""
 
@@ -49,45 +45,39 @@ class _Task:
 
 
 class Pipeline:
-    """Reads what a plan says. Owns the tasks that the workers hold."""
+    """Reads what a plan says. Owns the tasks that the workers hold.
+
+    load: returns engines that have the model, and how many pages to have in flight for them; called when the first page
+    is to be read. page_timeout_s: how long a step of a worker may take.
+    """
 
     def __init__(
-        self, plan: RowPlan, pool: WorkerPool, counter: HostCounts, *, pages_in_flight: int, page_timeout_s: float
+        self,
+        plan: RowPlan,
+        pool: WorkerPool,
+        counter: HostCounts,
+        load: Callable[[], tuple[RequestDeduplicator | Engines, int]],
+        page_timeout_s: float,
     ) -> None:
         self._plan = plan
         self._pool = pool
-        self._engines: RequestDeduplicator | Engines  # as `results` is given them: until then nothing is asked
         self._counter = counter
+        self._load = load
         self._page_timeout_s = page_timeout_s
+        self._engines: RequestDeduplicator | Engines | None = None
+        self._scheduler = Scheduler(plan, pool, page_timeout_s)
         self._tasks: dict[int, _Task] = {}
-        self._scheduler = Scheduler(plan, pool, pages_in_flight=pages_in_flight, page_timeout_s=page_timeout_s)
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
 
-    def is_all_done(self, timeout_s: float) -> bool:
-        """Whether earlier runs have dealt with every row, as far as that turns out within the time. What is learnt on
-        the way counts, and a document that is being opened when the time is over goes on being opened."""
-        deadline_s = time.monotonic() + timeout_s
-        while (left_s := deadline_s - time.monotonic()) > 0 and not self._scheduler.has_rows():
-            if self._plan.is_complete:
-                return True
-            if not self._give(self._scheduler.next_to_open):
-                if not self._tasks:
-                    return False
-                self._take(self._pool.wait(min(left_s, _TICK_S)))
-        return False
-
-    def results(
-        self, engines: RequestDeduplicator | Engines, stop: StopSwitch, tick: Callable[[], None]
-    ) -> Iterator[tuple[RowKey, PageResult]]:
+    def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; whatever
         takes longer than the grace period is left for the next run.
 
-        tick: called at least about twice a second, for progress. Raises EngineError if no engine is left, BatchOcrError
-        if no worker can be started.
+        tick: called at least about twice a second, for progress. Raises what `load` raises; EngineError if no engine is
+        left, BatchOcrError if no worker can be started.
         """
-        self._engines = engines
         while True:
-            more = stop.reason is None and self._give(self._scheduler.next_for)
+            more = stop.reason is None and self._give_work()
             if self._finished:
                 yield from self._take_finished()
                 more = True  # that may have released rows, so that others can begin
@@ -98,8 +88,7 @@ class Pipeline:
             if is_over and not self._finished:
                 return
             try:
-                self._take(self._pool.wait(0 if more else _TICK_S, beside=engines.channels))
-                self._take_answers()
+                self._listen(0 if more else _TICK_S)
             except BatchOcrError:
                 yield from self._take_finished()
                 raise
@@ -115,12 +104,12 @@ class Pipeline:
 
     # Beginning
 
-    def _give(self, next_for: Callable[[Worker], RowKey | None]) -> bool:
+    def _give_work(self) -> bool:
         """Give each worker that has room one thing to do; returns whether there may be more at once."""
         num_known = self._plan.num_known
         is_given = False
         for worker in self._pool.with_room():
-            if (key := next_for(worker)) is not None:
+            if (key := self._scheduler.next_for(worker)) is not None:
                 self._begin(key, worker)
                 is_given = True
         return is_given or self._plan.num_known > num_known
@@ -128,9 +117,9 @@ class Pipeline:
     def _begin(self, key: RowKey, worker: Worker) -> None:
         """Have the worker open the document or read the page; or end the row if there is nothing to read."""
         document, state = self._plan.documents[key.document], self._plan.states[key.document]
-        failure = state.problem or self._scheduler.given_up(key.document)
+        failure = state.problem or self._scheduler.run_of(key.document).given_up
         if failure is not None:
-            self._emit_failed(key, failure)
+            self._fail(key, failure)
             return
         if state.page_count == 0:
             self._emit(key, PageResult(document.source, None, "skipped"))
@@ -139,8 +128,10 @@ class Pipeline:
         self._tasks[task_id] = _Task(key, worker)
         if key.page_index is None:
             worker.send(OpenDocument(task_id, document.path))
-        else:
-            worker.send(ReadPage(task_id, document.path, key.page_index, state.size, state.mtime_ns))
+            return
+        worker.send(ReadPage(task_id, document.path, key.page_index, state.size, state.mtime_ns))
+        if self._engines is None:
+            self._engines, self._scheduler.pages_in_flight = self._load()
 
     def _make_copies(self) -> bool:
         """Emit some rows that are copied: those of which they are made have been stored by now. Returns whether there
@@ -156,14 +147,20 @@ class Pipeline:
 
     # Routing
 
-    def _take(self, said: Sequence[tuple[Worker, Arrived]]) -> None:
-        """Do what follows from what workers have said, and from the loss of some."""
-        for _, message in said:
+    def _listen(self, timeout_s: float) -> None:
+        """Wait for what workers and engines say, and do what follows from it, and from the loss of workers."""
+        for _, message in self._pool.wait(timeout_s, beside=self._engines.channels if self._engines else ()):
             self._handle(message)
         # No row is yielded in between: while the caller takes its time, workers would seem to be late.
         for loss in self._pool.replace_lost(self._page_timeout_s):
             self._take_back(loss)
         self._pool.recycle_workers()
+        for task_id, completions in self._engines.take_answers() if self._engines else ():
+            task = self._tasks.get(task_id)
+            if task is None:  # its worker has been lost in the meantime
+                continue
+            self._counter.blocks += len(completions) if task.round > 0 else 0  # the first round asks about the page
+            task.worker.send(Completions(task_id, completions))
 
     def _handle(self, message: Arrived) -> None:
         match message:
@@ -171,41 +168,21 @@ class Pipeline:
                 pass
             case Ended():
                 self._counter.add(message.activity, message.seconds)
-                self._scheduler.charge_step(self._tasks[message.task_id].key.document, message.seconds)
+                self._scheduler.run_of(self._tasks[message.task_id].key.document).charge_step(message.seconds)
             case Asked():
+                assert self._engines is not None
                 self._tasks[message.task_id].round = message.batch.message.round
                 self._engines.ask(message.task_id, message.batch)
             case Opened():
-                self._take_opened(message)
+                key = self._end_task(message.task_id).key
+                self._plan.opened(key.document, message)
+                self._scheduler.end(key)
             case Finished():
                 self._finish_page(self._end_task(message.task_id).key, message)
             case Failed(failure=Failure(kind="out_of_memory")):
                 self._try_afresh(message)
             case Failed():
                 self._fail(self._end_task(message.task_id).key, message.failure, message.doc_id)
-
-    def _take_opened(self, message: Opened) -> None:
-        """Plan the rows of a document. A worker that lies about their number costs one row."""
-        index = self._end_task(message.task_id).key.document
-        self._scheduler.end(RowKey(index, None))
-        document = self._plan.documents[index]
-        try:
-            size = os.path.getsize(document.path) if document.size is None else max(document.size, message.size)
-        except OSError:  # it has just gone: its pages will say so
-            size = message.size
-        if message.page_count > size + _MOST_CLAIMED_PAGES:
-            claim = f"its worker process claims {message.page_count:,} pages, more than the file has bytes"
-            self._plan.cannot_open(index, Failure("crashed", claim))
-        else:
-            self._plan.opened(index, message)
-
-    def _take_answers(self) -> None:
-        for task_id, completions in self._engines.take_answers():
-            task = self._tasks.get(task_id)
-            if task is None:  # its worker has been lost in the meantime
-                continue
-            self._counter.blocks += len(completions) if task.round > 0 else 0  # the first round asks about the page
-            task.worker.send(Completions(task_id, completions))
 
     # What is lost
 
@@ -272,16 +249,13 @@ class Pipeline:
         self._emit(key, result)
 
     def _fail(self, key: RowKey, failure: Failure, doc_id: str | None = None) -> None:
-        """Fail a page; or, if it is a document that was to be opened, give it one row for the whole."""
-        if key.page_index is None:
+        """Fail a row; or, if it is a document that was to be opened, give it one row for the whole."""
+        if self._plan.states[key.document].rows is None:
             self._plan.cannot_open(key.document, failure, doc_id)
-        else:
-            self._emit_failed(key, failure)
-
-    def _emit_failed(self, key: RowKey, failure: Failure) -> None:
+            return
         source = self._plan.documents[key.document].source
-        result = PageResult(source, key.page_index, "failed", error_kind=failure.kind, error_message=failure.message)
-        self._emit(key, result)
+        row = PageResult(source, key.page_index, "failed", error_kind=failure.kind, error_message=failure.message)
+        self._emit(key, row)
 
     def _emit(self, key: RowKey, result: PageResult) -> None:
         state = self._plan.states[key.document]

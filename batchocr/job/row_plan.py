@@ -74,7 +74,7 @@ class RowPlan:
     @property
     def more_to_come(self) -> bool:
         """Whether documents that are not known yet may add rows that could be begun."""
-        return not self.all_planned and self.is_in_window(self._num_rows_given)
+        return not self.all_planned and self._is_open(self._num_rows_given)
 
     @property
     def num_planned(self) -> int:
@@ -82,18 +82,18 @@ class RowPlan:
         return self._num_rows_known if self._limit is None else min(self._num_rows_known, self._limit)
 
     @property
-    def num_held_back(self) -> int:
-        """How many documents are known and wait for one before them that is not."""
-        return self.num_known - self._num_given
+    def num_ahead(self) -> int:
+        """How many documents are being opened, or wait for one before them that is."""
+        return self._num_looked_at - self._num_given
 
     @property
     def num_left(self) -> int:
         """How many rows are known and have not ended."""
         return self._num_rows_known - self.num_done_before - self._num_ended
 
-    def is_in_window(self, output_index: int) -> bool:
-        """Whether the row with this index in the output may be begun."""
-        return self._max_unreleased is None or output_index - self._num_released < self._max_unreleased
+    def is_in_window(self, key: RowKey) -> bool:
+        """Whether the row may be begun, of which the document is in `known`."""
+        return self._is_open(self.output_index(key)) if self._max_unreleased is not None else True
 
     def released(self) -> None:
         """Record that one more row has been passed on in input order."""
@@ -104,6 +104,11 @@ class RowPlan:
         state = self.states[key.document]
         assert state.rows is not None
         return state.num_before + state.rows.index(key.page_index)
+
+    def to_be_read(self, index: int) -> Iterator[RowKey]:
+        """The rows of a document in `known` that have to be read."""
+        state = self.states[index]
+        return (RowKey(index, page) for page in state.rows or () if page not in state.not_read)
 
     def planned(self) -> Iterator[Sequence[int | None]]:
         """The rows of each document that this run is to read or has found done, as far as they are known.
@@ -116,13 +121,6 @@ class RowPlan:
     def known_rows(self) -> Iterator[RowKey]:
         """The rows of `planned`, in input order."""
         return (RowKey(index, row) for index, rows in enumerate(self.planned()) for row in rows)
-
-    def documents_without_rows(self) -> list[tuple[Document, int]]:
-        """The documents known to have none of the pages asked for, each with the number of pages that it has."""
-        known = zip(self.documents, self.states, strict=True)
-        return [
-            (document, state.page_count or 0) for document, state in known if state.rows is not None and not state.rows
-        ]
 
     def next_document(self) -> int | None:
         """The next document that has to be opened to learn its pages; None if none is left, or after a look at many
@@ -210,6 +208,9 @@ class RowPlan:
         self._num_given += 1
         self._num_rows_given += len(state.rows)
         self.known.append(index)
+
+    def _is_open(self, output_index: int) -> bool:
+        return self._max_unreleased is None or output_index - self._num_released < self._max_unreleased
 
     def _settled(self, source: str) -> list[IndexedRow]:
         """The rows of a document that need no further attempt."""

@@ -36,8 +36,6 @@ from batchocr.tables.journal import Journal
 _TRIM_INTERVAL_S = 10.0
 _OTHER_FILES = 1024
 """More than a run opens besides the pixels of its pages: sockets, journal, table."""
-_LOOK_AHEAD_S = 5.0
-"""How long to look for something to read before the model is loaded, which takes about as long."""
 
 
 class RunContext:
@@ -68,7 +66,6 @@ class RunContext:
         self.answers: RequestDeduplicator | None = None
         self.engine_uses: list[EngineUse] = []
         self.pool: WorkerPool | None = None
-        self._pipeline: Pipeline | None = None
         self.started_s = started_s
         self.work_started_s: float | None = None
         self.work_ended_s: float | None = None
@@ -96,30 +93,29 @@ class RunContext:
         with ExitStack() as undo:
             # The workers start up while the weights are being read.
             self.pool = undo.enter_context(WorkerPool(self.session.workers, setup))
-            self._pipeline = Pipeline(
-                self.plan,
-                self.pool,
-                self.ledger.host,
-                pages_in_flight=self.session.pages_in_flight,
-                page_timeout_s=self.config.page_timeout,
-            )
-            may_be_done = any(self.finished.rows(each.source) for each in self.plan.documents[:1] if self.finished)
-            if not (may_be_done and self._pipeline.is_all_done(_LOOK_AHEAD_S)):
-                self._announce()
-                self._engines = undo.enter_context(self.session.lend_engines())
-                if not self.session.reads_all:
-                    cache = self.session.open_cache()
-                    if cache is not None:
-                        undo.callback(cache.close)
-                    self.answers = RequestDeduplicator(self._engines, cache)
             self._closing = undo.pop_all()
-        self.work_started_s = time.perf_counter()
-        self.stop.phase = "reading"
+        may_be_done = any(self.finished.rows(each.source) for each in self.plan.documents[:1] if self.finished)
+        if not may_be_done:
+            self._load()
         return self
 
+    def _load(self) -> tuple[RequestDeduplicator | Engines, int]:
+        """Engines that have the model, and how many pages to have in flight for them."""
+        if self._engines is None:
+            self._announce()
+            self._engines = self._closing.enter_context(self.session.lend_engines())
+            if not self.session.reads_all:
+                cache = self.session.open_cache()
+                if cache is not None:
+                    self._closing.callback(cache.close)
+                self.answers = RequestDeduplicator(self._engines, cache)
+            self.work_started_s = time.perf_counter()
+            self.stop.phase = "reading"
+        return self.answers or self._engines, self.session.pages_in_flight
+
     @property
-    def has_work(self) -> bool:
-        """Whether there may be a row to read; if not, the run has no engine."""
+    def has_engines(self) -> bool:
+        """Whether there was a page to be read, for which the model was loaded."""
         return self._engines is not None
 
     def __exit__(
@@ -145,13 +141,14 @@ class RunContext:
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished; see Pipeline.results."""
-        assert self._pipeline is not None and self._engines is not None
+        assert self.pool is not None
+        pipeline = Pipeline(self.plan, self.pool, self.ledger.host, self._load, self.config.page_timeout)
 
         def tick_and_trim() -> None:
             tick()
             self._trim_memory()
 
-        return self._pipeline.results(self.answers or self._engines, self.stop, tick_and_trim)
+        return pipeline.results(self.stop, tick_and_trim)
 
     def _trim_memory(self) -> None:
         now_s = time.monotonic()

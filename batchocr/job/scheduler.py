@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from batchocr.data import ErrorKind, Failure
-from batchocr.job.document_run import Attempts, Blame, DocumentRun, RowKey
+from batchocr.data import ErrorKind
+from batchocr.job.document_run import ALONE_FROM, MAX_FAILURES, MAX_LOSSES, Attempts, Blame, DocumentRun, RowKey
 from batchocr.job.row_plan import RowPlan
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Worker
@@ -26,14 +26,13 @@ _MAX_FETCHED: Final = 64
 class Scheduler:
     """Gives documents to open and rows to read to workers that ask. Owns the documents that are being read."""
 
-    def __init__(self, plan: RowPlan, pool: WorkerPool, *, pages_in_flight: int, page_timeout_s: float) -> None:
+    def __init__(self, plan: RowPlan, pool: WorkerPool, page_timeout_s: float) -> None:
+        self.pages_in_flight = len(pool.workers)
+        """How many pages may be read at once."""
         self.num_in_flight = 0
         """How many pages are being read."""
-        self._num_opening = 0
         self._plan = plan
         self._pool = pool
-        self._pages_in_flight = pages_in_flight
-        self._pages_each = max(1, pages_in_flight // 2)
         self._page_timeout_s = page_timeout_s
         self._fetches = any(is_uri(document.path) for document in plan.documents)
         self._runs: dict[int, DocumentRun] = {}
@@ -60,12 +59,12 @@ class Scheduler:
         5. An idle worker without a row to read opens the next document.
         """
         key = None
-        if self.num_in_flight < self._pages_in_flight:
+        if self.num_in_flight < self.pages_in_flight:
             key = self._next_row(worker, costly=False)
             if key is None and self._has_only_costly():
                 key = self._next_row(worker, costly=True)
         if key is None:
-            return self.next_to_open(worker)
+            return None if worker.backlog else self._next_to_open(worker)
         run = self._take(key)
         if key.page_index is not None and not run.is_unread:
             self.num_in_flight += 1
@@ -73,40 +72,28 @@ class Scheduler:
             self._note_begin(key, worker)
         return key
 
-    def next_to_open(self, worker: Worker) -> RowKey | None:
-        """The document that the worker is to open, if it is idle and too few rows are known."""
-        if worker.backlog:
-            return None
-        index = None
-        if self._to_open_again:
-            index = self._to_open_again.popleft()
-        elif not self._is_enough_known():
-            index = self._plan.next_document()
-        if index is None:
-            return None
-        self._num_opening += 1
-        key = RowKey(index, None)
-        self._note_begin(key, worker)
+    def _next_to_open(self, worker: Worker) -> RowKey | None:
+        key = next((key for key in self._again if key.page_index is None), None)
+        if key is not None:
+            self._again.remove(key)
+        elif not self._is_enough_known() and (index := self._plan.next_document()) is not None:
+            key = RowKey(index, None)
+        if key is not None:
+            self._note_begin(key, worker)
         return key
-
-    def has_rows(self) -> bool:
-        """Whether there are rows to be begun, or to be ended unread."""
-        return any(next(self._candidates(costly=costly), None) is not None for costly in (False, True))
 
     def _is_enough_known(self) -> bool:
         """Whether opening further documents is of no use for now."""
-        if not self._plan.more_to_come:
-            return True
         ahead = _FETCHED_AHEAD * len(self._pool.workers) if self._fetches else _ROWS_AHEAD
-        if self.num_in_flight < self._pages_in_flight:
-            return self._plan.num_held_back + self._num_opening >= min(ahead, self._pages_in_flight)
+        if self.num_in_flight < self.pages_in_flight:
+            return not self._plan.more_to_come or self._plan.num_ahead >= min(ahead, self.pages_in_flight)
         return self._plan.num_left - self.num_in_flight >= ahead
 
     def _next_row(self, worker: Worker, *, costly: bool) -> RowKey | None:
         only = self._last.get(worker) if worker.backlog else None
         elsewhere = None
         for key in self._candidates(costly=costly, only=only):
-            run = self._runs[key.document]
+            run = self.run_of(key.document)
             if run.is_unread:
                 return key
             if only not in (None, run.index) or not self._may_begin(run, worker):
@@ -126,21 +113,23 @@ class Scheduler:
         """
         while self._plan.known:
             self._add(self._plan.known.popleft())
-        yield from (key for key in self._again if self._runs[key.document].is_costly is costly)
+        for key in self._again:
+            if key.page_index is not None and self.run_of(key.document).is_costly is costly:
+                yield key
         for index in self._line if only is None else [only]:
-            run = self._runs.get(index)
-            if run is None or not run.num_left or not self._plan.is_in_window(run.output_index):
+            run = self.run_of(index)
+            if run.next is None or not self._plan.is_in_window(run.next):
                 return
             if run.is_costly is costly:
-                yield run.next_row()
+                yield run.next
 
     def _may_begin(self, run: DocumentRun, worker: Worker) -> bool:
         """Whether the worker may begin a page of the document: it has to leave room for others, if there are any."""
-        if run.in_flight and run.must_go_alone:
+        if run.in_flight and run.cost >= ALONE_FROM:
             return False
         workers = set(run.in_flight.values())
         has_room = worker in workers or len(workers) < max(1, len(self._pool.workers) // 2)
-        return (has_room and len(run.in_flight) < self._pages_each) or self._is_alone(run)
+        return (has_room and len(run.in_flight) < max(1, self.pages_in_flight // 2)) or self._is_alone(run)
 
     def _is_alone(self, run: DocumentRun) -> bool:
         """Whether no other document is being read, or waits for it."""
@@ -161,87 +150,74 @@ class Scheduler:
 
     # What becomes of it
 
-    def charge_step(self, document: int, seconds: float) -> None:
-        """Count how long a step took."""
-        self._runs[document].charge_step(seconds)
-
-    def given_up(self, document: int) -> Failure | None:
-        """Why no more pages of the document are begun; None if it has not been given up."""
-        return self._run(document).given_up
+    def run_of(self, document: int) -> DocumentRun:
+        """What becomes of a document."""
+        if document not in self._runs:
+            self._runs[document] = DocumentRun(document, self._plan.states[document], self._page_timeout_s)
+        return self._runs[document]
 
     def release(self, key: RowKey) -> None:
         """Record that no worker reads the row, or opens the document, any more."""
-        if key.page_index is None:
-            self._num_opening -= 1
-        else:
+        if key.page_index is not None:
             self.num_in_flight -= 1
-            del self._runs[key.document].in_flight[key.page_index]
+            del self.run_of(key.document).in_flight[key.page_index]
 
     def lost(self, key: RowKey, blame: Blame, cost: ErrorKind | None) -> bool:
         """Have what a lost worker held begun again, before all others; False if it has been begun often enough.
 
         blame: whether it is the cause. cost: as what the worker is counted among the costs of the document, if it is.
         """
-        run = self._runs[key.document]
+        run = self.run_of(key.document)
         tried = run.attempts[key.page_index]
         tried.losses += blame != "none"
         tried.failures += blame == "certain"
         if cost is not None:
-            run.charge_worker(cost)
-        if tried.are_exhausted or (tried.failures and run.given_up is not None):
+            run.charge(1.0, cost)
+        is_over = tried.failures >= MAX_FAILURES or tried.losses >= MAX_LOSSES
+        if is_over or (tried.failures and run.given_up is not None):
             return False
         self.begin_again(key)
         return True
 
     def begin_again(self, key: RowKey) -> None:
         """Put a row, or a document that is to be opened, in front of all others."""
-        self._run(key.document)
-        if key.page_index is None:
-            self._to_open_again.appendleft(key.document)
-        else:
-            self._again.appendleft(key)
+        self._again.appendleft(key)
 
     def end(self, key: RowKey) -> int:
         """Record that a row has ended, or that a document is open; returns how often it was begun."""
-        run = self._run(key.document)
+        run = self.run_of(key.document)
         tried = run.attempts.pop(key.page_index, Attempts())
-        if key.page_index is not None or run.rows:
-            self._drop_if_over(run)
+        self._drop_if_over(run)
         return tried.begun
 
     def _note_begin(self, key: RowKey, worker: Worker) -> None:
-        self._run(key.document).attempts.setdefault(key.page_index, Attempts()).begun += 1
+        self.run_of(key.document).attempts.setdefault(key.page_index, Attempts()).begun += 1
         self._last[worker] = key.document
         path = self._plan.documents[key.document].path
         if is_uri(path):
             self._fetched.setdefault(worker, deque(maxlen=_MAX_FETCHED)).append(path)
 
-    def _take(self, key: RowKey) -> DocumentRun:
-        """The document of a candidate, which is none from now on."""
-        run = self._runs[key.document]
-        if key in self._again:
-            self._again.remove(key)
-        else:
-            run.position += 1
-            run.pass_over()
-            if not run.num_left:
-                self._line.remove(run.index)
-        return run
-
     def _add(self, document: int) -> None:
-        """Have the rows of a document begun, which are known by now."""
-        run = self._run(document)
-        run.rows = run.state.rows or ()
-        run.pass_over()
-        if run.num_left:
+        """Have the rows of a document begun."""
+        run = self.run_of(document)
+        run.following = self._plan.to_be_read(document)
+        run.next = next(run.following, None)
+        if run.next is not None:
             insort(self._line, document)
         self._drop_if_over(run)
 
-    def _run(self, document: int) -> DocumentRun:
-        if document not in self._runs:
-            self._runs[document] = DocumentRun(document, self._plan.states[document], self._page_timeout_s)
-        return self._runs[document]
+    def _take(self, key: RowKey) -> DocumentRun:
+        """The document of a candidate, which is none from now on."""
+        run = self.run_of(key.document)
+        if key in self._again:
+            self._again.remove(key)
+        else:
+            run.next = next(run.following, None)
+            if run.next is None:
+                self._line.remove(run.index)
+        return run
 
     def _drop_if_over(self, run: DocumentRun) -> None:
-        if not run.num_left and not run.attempts:
+        """Forget a document of which nothing is left, unless it has cost something."""
+        if run.next is None and not run.attempts and not run.cost:
             del self._runs[run.index]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from batchocr.config import Config
-from batchocr.data import counted
+from batchocr.data import Document, counted
 from batchocr.job.document_run import DocumentState
 from batchocr.job.row_plan import RowPlan
 from batchocr.tables.journal import Journal
@@ -51,9 +51,15 @@ def pages_asked_for(config: Config) -> str:
     return " and ".join(f"{flag} {value}" for flag, value in asked.items() if value)
 
 
+def documents_without_rows(plan: RowPlan) -> list[tuple[Document, int]]:
+    """The documents known to have none of the pages asked for, each with the number of pages that it has."""
+    known = zip(plan.documents, plan.states, strict=True)
+    return [(document, state.page_count or 0) for document, state in known if state.rows is not None and not state.rows]
+
+
 def warn_of_documents_without_rows(plan: RowPlan, config: Config) -> None:
     """Log how many documents have none of the pages asked for, if there are any."""
-    short = {document.source: num_pages for document, num_pages in plan.documents_without_rows()}
+    short = {document.source: num_pages for document, num_pages in documents_without_rows(plan)}
     if short:
         logger.warning(
             "%s: %s of %s documents have none of these pages, and no row: %s",

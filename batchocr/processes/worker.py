@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -40,6 +41,9 @@ _ONE_CORE = {"OMP_NUM_THREADS": "1"}
 
 _START_S = 60.0
 """How long a worker that has work but has not begun any may be silent: it may still be starting."""
+
+_MOST_MISSING_PAGES = 1000
+"""Far more than the pages that a document may claim and not have; of those that it has, each takes some bytes."""
 
 _CLOCK_SLACK_S = 5.0
 """How much longer a step may have taken than the run's clock says, which is looked at only now and then. The worker's
@@ -137,6 +141,8 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
             if descriptor is not None:
                 os.close(descriptor)
             raise ChannelError(f"it sent {message.type!r} of task {message.task_id} out of turn")
+        if isinstance(message, Opened) and message.page_count > _most_pages(self._owes[message.task_id], message):
+            raise ChannelError(f"it claims {message.page_count:,} pages, more than the file has bytes")
         self.has_spoken = True
         if isinstance(message, Began) and self.doing is not None and self.doing.task_id == message.task_id:
             self.doing = message  # the same activity, of which more is known
@@ -172,3 +178,12 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
     def _loss(self, failure: Failure, *, killed: bool = False) -> Loss:
         busy_s = self._clock.now() - self._progress_s if self.doing else 0.0
         return Loss(self, frozenset(self.task_ids), self.doing, busy_s, failure, killed)
+
+
+def _most_pages(task: Task | Completions, opened: Opened) -> int:
+    """How many pages the document can have that was opened."""
+    size = opened.size
+    if isinstance(task, OpenDocument):
+        with suppress(OSError):  # it has just gone, or is an object
+            size = os.path.getsize(task.path)
+    return size + _MOST_MISSING_PAGES

@@ -84,10 +84,10 @@ def read(
             RowPlan(documents, None, None, limit=limit),
             running,
             HostCounts(),
-            pages_in_flight=pages_in_flight,
-            page_timeout_s=page_timeout_s,
+            lambda: (AnsweringEngine(), pages_in_flight),
+            page_timeout_s,
         )
-        for _, row in pipeline.results(AnsweringEngine(), StopSwitch(), lambda: None):
+        for _, row in pipeline.results(StopSwitch(), lambda: None):
             rows.append(row)
             on_row(running)
     by_key = {(row.source, row.page_index): row for row in rows}

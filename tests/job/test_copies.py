@@ -29,13 +29,7 @@ TIMEOUT_S = 60.0
 
 
 def pipeline_of(plan: RowPlan, machine: SimulatedMachine) -> Pipeline:
-    return Pipeline(
-        plan,
-        machine,  # type: ignore[arg-type]
-        HostCounts(),
-        pages_in_flight=6,
-        page_timeout_s=TIMEOUT_S,
-    )
+    return Pipeline(plan, machine, HostCounts(), lambda: (machine, 6), TIMEOUT_S)  # type: ignore[arg-type, return-value]
 
 
 @dataclass
@@ -70,7 +64,7 @@ class Job:
                 reads_all=reads_all,
             )
             stop, seen = StopSwitch(), set()
-            for key, result in pipeline_of(plan, machine).results(machine, stop, lambda: None):
+            for key, result in pipeline_of(plan, machine).results(stop, lambda: None):
                 assert key not in seen, "a row was emitted twice"
                 seen.add(key)
                 file = plan.states[key.document]
@@ -138,7 +132,7 @@ def test_a_copy_that_is_opened_when_the_first_is_finished_has_its_rows_at_once(o
 def test_without_a_journal_each_is_read() -> None:
     machine = SimulatedMachine({"a": sound("1"), "b": sound("1")}, 2, TIMEOUT_S)
     plan = RowPlan([Document(name, name) for name in "ab"], None, None, limit=None)
-    rows = list(pipeline_of(plan, machine).results(machine, StopSwitch(), lambda: None))
+    rows = list(pipeline_of(plan, machine).results(StopSwitch(), lambda: None))
     assert len(rows) == machine.begun.total() == 6
 
 

@@ -136,7 +136,7 @@ def test_a_document_of_small_and_slow_pages_is_given_up_and_one_of_large_pages_r
 def test_quick_steps_make_good_for_lost_workers_no_faster_where_pages_are_large() -> None:
     for bytes_per_page in (0.0, 5e6):
         run = run_of(bytes_per_page)
-        run.charge_worker("crashed")
+        run.charge(1.0, "crashed")
         for _ in range(19):
             run.charge_step(0.0)
         assert run.is_costly

@@ -6,7 +6,6 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -145,8 +144,14 @@ def question(prompt: str) -> Request:
     return Request(Pixels(1, 1, b"\0\0\0"), prompt, Sampling(8))
 
 
-def pipeline_of(plan: RowPlan, pool: ScriptedPool, *, pages_in_flight: int = 4) -> Pipeline:
-    return Pipeline(plan, pool, HostCounts(), pages_in_flight=pages_in_flight, page_timeout_s=1.0)
+def pipeline_of(
+    plan: RowPlan,
+    pool: ScriptedPool,
+    engines: EchoingEngine | RequestDeduplicator | None = None,
+    *,
+    pages_in_flight: int = 4,
+) -> Pipeline:
+    return Pipeline(plan, pool, HostCounts(), lambda: (engines or EchoingEngine(), pages_in_flight), 1.0)
 
 
 def read(
@@ -159,32 +164,13 @@ def read(
     engines: EchoingEngine | RequestDeduplicator | None = None,
 ) -> Rows:
     plan = RowPlan([Document(path, path) for path in paths], None, None, limit=limit)
-    pipeline = pipeline_of(plan, pool, pages_in_flight=pages_in_flight)
+    pipeline = pipeline_of(plan, pool, engines, pages_in_flight=pages_in_flight)
     ticks = count()
 
     def tick() -> None:
         assert next(ticks) < 1000, "the loop does not end"
 
-    return pipeline.results(engines or EchoingEngine(), stop or StopSwitch(), tick)
-
-
-def test_a_document_that_is_being_opened_when_the_look_for_work_is_over_is_opened_once() -> None:
-    pool, late = ScriptedPool(page_count=2), list[tuple[ScriptedWorker, OpenDocument]]()
-
-    class SlowToOpen(ScriptedWorker):
-        def send(self, message: Message) -> None:
-            if isinstance(message, OpenDocument):
-                late.append((self, message))
-            else:
-                super().send(message)
-
-    pool.workers = [SlowToOpen(pool), SlowToOpen(pool)]
-    pipeline = pipeline_of(RowPlan([Document("/a.pdf", "a.pdf")], None, None, limit=None), pool)
-    assert not pipeline.is_all_done(0.01)
-    [(worker, task)] = late
-    ScriptedWorker.send(worker, task)
-    assert len(list(pipeline.results(EchoingEngine(), StopSwitch(), lambda: None))) == 2
-    assert len(late) == 1
+    return pipeline.results(stop or StopSwitch(), tick)
 
 
 def test_the_answers_of_a_page_reach_it_in_the_order_of_its_questions() -> None:
@@ -316,15 +302,6 @@ def test_a_document_lost_while_it_is_opened_is_opened_again_however_many_wait_be
     pool.workers = [SlowToOpen(pool), SlowToOpen(pool)]
     rows = list(read(pool, paths=[f"/{number}" for number in range(60)], limit=100, engines=BusyEngine()))
     assert (len(rows), len(pool.retired)) == (60, 1)
-
-
-def test_a_worker_that_claims_more_pages_than_the_file_has_bytes_costs_one_row(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(b"%PDF")
-    pool = ScriptedPool(page_count=10**18)
-    pool.size = 10**18
-    [(key, row)] = read(pool, paths=[str(tmp_path / "a.pdf")])
-    assert (key.page_index, row.status, row.error_kind) == (None, "failed", "crashed")
-    assert "claims 1,000,000,000,000,000,000 pages" in (row.error_message or "")
 
 
 def test_a_kill_by_the_system_for_want_of_memory_is_not_held_against_the_page_that_was_there(

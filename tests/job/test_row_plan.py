@@ -12,6 +12,7 @@ import pytest
 from batchocr.data import Document, Failure, Status
 from batchocr.job.document_run import RowKey
 from batchocr.job.row_plan import RowPlan
+from batchocr.job.shortfalls import documents_without_rows
 from batchocr.processes.messages import Opened
 from batchocr.tables.index import IndexedRow
 from tests.support.given_rows import GivenRows
@@ -180,7 +181,7 @@ def test_a_document_that_has_cost_something_comes_last_until_it_has_made_good_fo
     assert reading.lose(first, "timeout")
     assert reading.next() == RowKey(1, 0)
     for _ in range(20):
-        reading.charge_step(0, 0.0)
+        reading.run_of(0).charge_step(0.0)
     assert reading.end_all() == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1)]
 
 
@@ -276,7 +277,7 @@ def test_documents_known_to_have_none_of_the_pages_asked_for_are_listed_with_the
     plan = make_plan(found, spec="3-5")
     for page_count in (2, 3, 0):
         open_next(plan, page_count)
-    assert plan.documents_without_rows() == [(found[0], 2)]  # a document without pages has a row that says so
+    assert documents_without_rows(plan) == [(found[0], 2)]  # a document without pages has a row that says so
 
 
 def test_of_many_unchanged_documents_a_hundred_are_looked_at_in_a_call(tmp_path: Path) -> None:

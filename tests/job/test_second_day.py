@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +19,12 @@ from batchocr.cli.options import as_local_path
 from batchocr.cli.verifier import Verifier, asked_for
 from batchocr.config import Config
 from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatchError, UsageError
-from batchocr.job import run_context
 from batchocr.job.session import Session
 from batchocr.job.stats.gates import GateCounts
 from batchocr.pages.input.sources import find_documents
-from batchocr.processes.pool import WorkerPool
 from batchocr.tables.files import journal_path, report_path
 from tests.support.jobs import Job, started, wait_for_rows
-from tests.support.running import draw_pdf, eventually, raising, read_rows
-from tests.support.worker_entry import COMMAND, HELD, draw_page
+from tests.support.running import draw_pdf, raising, read_rows
 
 pytestmark = pytest.mark.slow
 
@@ -240,36 +235,13 @@ def test_a_damaged_file_that_has_not_changed_loads_no_model_and_what_may_succeed
     with monkeypatch.context() as patched:
         patched.setattr(Session, "load", raising(ModelError("it would take minutes")))
         assert batchocr.run(finished, **options).nothing_to_do
-        with pytest.raises(ModelError):
-            batchocr.run(finished, **options, retry_failed=True)
+        tried = batchocr.run(finished, **options, retry_failed=True)
+        assert (tried.nothing_to_do, tried.errors) == (False, {"damaged": 1})
     with pymupdf.open(finished / "b.pdf") as document:
         locked = document.tobytes(encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="right")
     (finished / "locked.pdf").write_bytes(locked)
     assert batchocr.run(finished, **options).errors["encrypted"] == 1
     assert batchocr.run(finished, **options, password="right").errors == {"damaged": 1}
-
-
-def test_a_file_that_takes_long_to_hash_is_hashed_once_and_meanwhile_the_model_is_loaded(
-    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, out = draw_page(tmp_path / f"{HELD}.png", "read"), tmp_path / "table.parquet"
-    begun, go_on = Path(f"{path}.begun"), Path(f"{path}.go")
-    monkeypatch.setattr(run_context, "WorkerPool", partial(WorkerPool, command=COMMAND))
-    go_on.touch()
-    batchocr.run(path, **options | {"out": out})
-    go_on.unlink()
-    os.utime(path)
-    load = Session.load
-
-    def load_meanwhile(session: Session) -> None:
-        eventually(lambda: begun.read_text() == "..")
-        load(session)
-        go_on.touch()
-
-    monkeypatch.setattr(Session, "load", load_meanwhile)
-    monkeypatch.setattr(run_context, "_LOOK_AHEAD_S", 0.1)
-    assert batchocr.run(path, **options | {"out": out}).nothing_to_do
-    assert begun.read_text() == ".."
 
 
 def test_overwrite_replaces_no_file_of_somebody_else(share: Path, options: dict[str, Any], tmp_path: Path) -> None:

@@ -25,9 +25,10 @@ class GivenRows(Scheduler):
 
     def __init__(self, plan: RowPlan) -> None:
         self.worker: Any = Idle()
-        super().__init__(plan, self.worker, pages_in_flight=1000, page_timeout_s=60.0)
+        super().__init__(plan, self.worker, 60.0)
+        self.pages_in_flight = 1000
 
-    def next_to_open(self, worker: object) -> None:
+    def _next_to_open(self, worker: object) -> None:
         return None
 
     def next(self) -> RowKey | None:

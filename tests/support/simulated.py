@@ -209,13 +209,13 @@ def simulate(
         plan,
         machine,  # type: ignore[arg-type]
         HostCounts(),
-        pages_in_flight=pages_in_flight,
-        page_timeout_s=page_timeout_s,
+        lambda: (machine, pages_in_flight),  # type: ignore[arg-type, return-value]
+        page_timeout_s,
     )
     rows: list[Row] = []
     waiting: set[int] = set()
     following = 0
-    for key, result in pipeline.results(machine, StopSwitch(), lambda: None):
+    for key, result in pipeline.results(StopSwitch(), lambda: None):
         rows.append(Row(key, result, machine.now_s))
         waiting.add(plan.output_index(key))
         while following in waiting:

@@ -56,7 +56,7 @@ class ScriptedDocument:
         script = json.loads(text)
         self._number = script["number"]
         self._faults = script["pages"]
-        self.page_count = len(self._faults)
+        self.page_count = script.get("claims", len(self._faults))
         for fault in self._faults:
             fail_at("opening", fault)
 
