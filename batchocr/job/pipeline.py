@@ -314,25 +314,7 @@ class Pipeline:
         return task
 
     def _finish_page(self, key: RowKey, message: Finished) -> None:
-        reading = message.reading
-        result = PageResult(
-            source=self._intake.documents[key.document].source,
-            page_index=key.page_index,
-            status="degraded" if reading.degraded else "ok",
-            width=message.width,
-            height=message.height,
-            dpi=message.dpi,
-            error_message=reading.degraded,
-            markdown=reading.markdown,
-            blocks=reading.blocks,
-            image_tokens=reading.image_tokens,
-            output_tokens=reading.output_tokens,
-            ink_outside=reading.ink_outside,
-            text_layer_agreement=reading.text_layer_agreement,
-            layout_confidence=reading.layout_confidence,
-            layout_min_logprob=reading.layout_min_logprob,
-        )
-        self._emit(key, result)
+        self._emit(key, PageResult.of(self._intake.documents[key.document].source, key.page_index, message.reading))
 
     def _finish_document(self, key: RowKey) -> None:
         """Emit the row of a document as a whole: it cannot be opened, or has no pages."""

@@ -65,7 +65,7 @@ class ScriptedWorker:
                 text = " ".join(answer.text for answer in message.completions)
                 del self.pages[message.task_id]
                 reading = Reading(text, (), 0, 0, ink_outside=0.25, text_layer_agreement=0.5)
-                self._end(Finished(message.task_id, 1, 1, None, reading))
+                self._end(Finished(message.task_id, reading))
 
     def _end(self, message: Arrived) -> None:
         self.task_ids.discard(message.task_id)

@@ -111,7 +111,7 @@ class SimulatedWorker:
             case ReadPage() if (problem := self._machine.documents[message.path].problem) is not None:
                 self._end(Failed(number, problem))
             case Completions() if self._rounds.pop(number):
-                self._end(Finished(number, 1, 1, None, Reading("", (), 0, 0)))
+                self._end(Finished(number, Reading("", (), 0, 0)))
             case _:
                 self._rounds[number] = isinstance(message, Completions)
                 self._machine.say(self, Asked(number, SharedBatch(*share_batch(number, [QUESTION]))))
