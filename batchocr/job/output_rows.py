@@ -15,9 +15,9 @@ from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.job.intake import DocumentState, Intake
 from batchocr.job.progress import event
 from batchocr.job.shortfalls import named
-from batchocr.job.stats.gates import is_doubtful
 from batchocr.job.stats.quality import Quality
 from batchocr.tables.journal import Journal
+from batchocr.tables.page_quality import is_doubtful
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,8 @@ A run on a cluster has the first two.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from batchocr.data import PageResult, counted
-from batchocr.documents.review.choose import quality
-
-DOUBTFUL: Final = 0.5
-"""Pages whose quality, as `view` sorts by it, is below this are doubtful."""
+from batchocr.data import counted
 
 
 @dataclass(slots=True)
@@ -37,8 +32,3 @@ class GateCounts:
             for count, total, noun, what, option, allowed in gates
             if total and count / total > allowed
         ]
-
-
-def is_doubtful(row: PageResult) -> bool:
-    """Whether a page was read, and a person should look at it."""
-    return row.status in ("ok", "degraded") and quality(row) < DOUBTFUL
