@@ -21,7 +21,7 @@ from batchocr.job.progress import event
 from batchocr.job.row_queue import RowKey
 from batchocr.job.scheduler import PageScheduler
 from batchocr.job.stop import StopSwitch
-from batchocr.processes.counts import HostCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engines import Engines
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
@@ -67,7 +67,7 @@ class Pipeline:
         self,
         intake: Intake,
         pool: WorkerPool,
-        counter: HostCounts,
+        counter: Counts,
         *,
         pages_in_flight: int,
         page_timeout_s: float,

@@ -7,7 +7,7 @@ from typing import Final
 
 from batchocr.data import PageResult
 
-DOUBTFUL: Final = 0.5
+_DOUBTFUL: Final = 0.5
 """Pages whose quality, as `view` sorts by it, is below this are doubtful."""
 
 
@@ -27,7 +27,7 @@ def quality(row: PageResult) -> float:
 
 def is_doubtful(row: PageResult) -> bool:
     """Whether a page was read, and a person should look at it."""
-    return row.status in ("ok", "degraded") and quality(row) < DOUBTFUL
+    return row.status in ("ok", "degraded") and quality(row) < _DOUBTFUL
 
 
 def _share(value: float | None, unknown: float = 1.0) -> float:

@@ -18,7 +18,7 @@ from batchocr.job.intake import Intake
 from batchocr.job.output_job import _counting_on
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.stop import StopSwitch
-from batchocr.processes.counts import HostCounts
+from batchocr.processes.counts import Counts
 from batchocr.tables.index import is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import RunMetadata
@@ -32,7 +32,7 @@ def pipeline_of(intake: Intake, machine: SimulatedMachine) -> Pipeline:
     return Pipeline(
         intake,
         machine,  # type: ignore[arg-type]
-        HostCounts(),
+        Counts(),
         pages_in_flight=6,
         page_timeout_s=TIMEOUT_S,
     )

@@ -17,7 +17,7 @@ from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_queue import RowKey
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.child import _killing
-from batchocr.processes.counts import HostCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, Question, ReadPage
 from batchocr.processes.pixels import SharedBatch, share_batch
@@ -143,7 +143,7 @@ def question(prompt: str) -> Request:
 
 
 def pipeline_of(intake: Intake, pool: ScriptedPool, *, pages_in_flight: int = 4) -> Pipeline:
-    return Pipeline(intake, pool, HostCounts(), pages_in_flight=pages_in_flight, page_timeout_s=1.0)
+    return Pipeline(intake, pool, Counts(), pages_in_flight=pages_in_flight, page_timeout_s=1.0)
 
 
 def read(

@@ -12,7 +12,7 @@ from batchocr.job.intake import Intake
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_queue import RowKey
 from batchocr.job.stop import StopSwitch
-from batchocr.processes.counts import HostCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.worker import Arrived, Asked, Loss
@@ -204,7 +204,7 @@ def simulate(
     pipeline = Pipeline(
         intake,
         machine,  # type: ignore[arg-type]
-        HostCounts(),
+        Counts(),
         pages_in_flight=pages_in_flight,
         page_timeout_s=page_timeout_s,
     )
