@@ -7,8 +7,8 @@ are stored in the journal as JSON; pixels cross in shared memory and never as JS
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import AliasChoices, Field
 
@@ -24,6 +24,7 @@ TextSource = Literal["model", "page", "layer"]
 
 # A worker that a hostile document has taken over says what it likes: `processes/channel` refuses what does not fit.
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Number = Annotated[int, Field(ge=0, lt=2**63)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Coordinate = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -220,18 +221,21 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a protocol made of a page. degraded: why the page was not read in full; None if it was. ink_outside,
-    text_layer_agreement, layout_confidence, layout_min_logprob: as in PageResult."""
+    """What a worker made of a page: each field is a column of its row, where PageResult says what it is."""
 
     markdown: str
     blocks: tuple[Block, ...]
     image_tokens: Int64
     output_tokens: Int64
-    degraded: str | None = None
+    error_message: str | None = None
+    """Why the page was not read in full; None if it was."""
     ink_outside: Share | None = None
     text_layer_agreement: Share | None = None
     layout_confidence: Share | None = None
     layout_min_logprob: float | None = None
+    width: Number | None = None
+    height: Number | None = None
+    dpi: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,32 +273,47 @@ class SearchableMade:
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
-    """One row of the output: a page, or a document that could not be opened (page_index None).
-
-    ink_outside: the share of the page's ink that no block covers. text_layer_agreement: how much of what was read is
-    what the PDF's own text says there, from 0 to 1, where the model has read. Either is None where nobody can tell.
-    layout_confidence, layout_min_logprob: of the layout's answer, as a block has them of its own.
-    """
+    """One row of the output: a page, or a document that could not be opened. Each field is a column of the table."""
 
     source: str
+    """The document, as in Document."""
     page_index: int | None
+    """None for a document that could not be opened, or has no pages."""
     status: Status
     doc_id: str | None = None
+    """SHA-256 of the file, hex."""
     page_count: int | None = None
+    """Of the document."""
     width: int | None = None
+    """Of the page's image, in px."""
     height: int | None = None
     dpi: float | None = None
+    """At which it was drawn; None for image files."""
     error_kind: ErrorKind | None = None
     error_message: str | None = None
+    """Why the page failed, or was not read in full."""
     markdown: str | None = None
     blocks: tuple[Block, ...] = ()
     image_tokens: int = 0
+    """Of all questions about the page."""
     output_tokens: int = 0
     ink_outside: float | None = None
+    """The share of the page's ink that no block covers; None where nobody can tell."""
     text_layer_agreement: float | None = None
+    """How much of what was read is what the PDF's own text says there, from 0 to 1, where the model has read; None
+    where nobody can tell."""
     layout_confidence: float | None = None
+    """Of the layout's answer, as a block has it of its own."""
     layout_min_logprob: float | None = None
     attempts: int = 1
+    """How often the page was tried, over all runs; 0 if it was not, as when the row is a copy of another."""
+
+    @classmethod
+    def of(cls, source: str, page_index: int | None, reading: Reading) -> Self:
+        """The row of a page that was read."""
+        status: Status = "degraded" if reading.error_message else "ok"
+        columns = {field.name: getattr(reading, field.name) for field in fields(reading)}
+        return cls(source, page_index, status, **columns)
 
 
 def shared_area(one: Sequence[float], other: Sequence[float]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,13 +14,14 @@ from typing import Any, Literal
 from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status, valid_text
 from batchocr.errors import OutputError, UsageError
-from batchocr.job.stats.gates import GateCounts, is_doubtful
+from batchocr.job.stats.report import Items
 from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
 from batchocr.tables.files import among, files_of, final_name, report_path
 from batchocr.tables.opened import read_metadata
+from batchocr.tables.page_quality import is_doubtful
 from batchocr.tables.schema import selection_together
 from batchocr.tables.table import TABLE_SUFFIXES, table_for
 
@@ -147,13 +149,15 @@ class _Rows:
 class Verifier:
     """Compares tables with inputs.
 
-    Once all findings have been taken, counts: of the rows that there should be; num_empty: how many `ok` rows have no
-    text, as those of blank pages; num_uncounted: of how many documents the pages could not be counted, because they
-    cannot be opened.
+    Once all findings have been taken, num_rows: how many rows there should be; by_status, num_doubtful: how many of
+    them are there, and are doubtful; num_empty: how many `ok` rows have no text, as those of blank pages;
+    num_uncounted: of how many documents the pages could not be counted, because they cannot be opened.
     """
 
     def __init__(self, outs: Sequence[Path], config: Config) -> None:
-        self.counts = GateCounts()
+        self.num_rows = 0
+        self.by_status: Counter[Status] = Counter()
+        self.num_doubtful = 0
         self.num_empty = 0
         self.num_uncounted = 0
         self._config = config
@@ -179,7 +183,7 @@ class Verifier:
                     continue
                 source = valid_text(document.source)
                 rows = self._rows.pop(source, None)
-                if self._config.limit is not None and self.counts.rows >= self._config.limit:
+                if self._config.limit is not None and self.num_rows >= self._config.limit:
                     continue
                 if rows is None:
                     yield from self._check_absent(document, source, now)
@@ -187,6 +191,12 @@ class Verifier:
                     yield from self._check_document(document, source, rows, now(document))
         for source in self._rows:
             yield VerifyFinding("gone", source, None, "is in the table but not in the input")
+
+    def exceeded(self) -> list[str]:
+        """A sentence for each share of rows that is larger than the options allow."""
+        config, items = self._config, Items.of(self.by_status, found=self.num_rows)
+        rates = config.max_page_error_rate, config.max_degraded_rate, config.max_doubtful_rate
+        return items.exceeded(*rates, doubtful=self.num_doubtful)
 
     def _check_settings(self, model_fingerprint: str | None) -> Iterator[VerifyFinding]:
         first = read_metadata(self._outs[0])
@@ -216,7 +226,7 @@ class Verifier:
             page_count = now(document).page_count
             if page_count and not self._asked_for(document, page_count):
                 return
-        self.counts.rows += 1
+        self.num_rows += 1
         yield VerifyFinding("missing", source, None, "has no row")
 
     def _check_document(
@@ -226,17 +236,16 @@ class Verifier:
         self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
         wanted = self._wanted(document, rows, now)
         if self._config.limit is not None:
-            wanted = wanted[: self._config.limit - self.counts.rows]
-        self.counts.rows += len(wanted)
+            wanted = wanted[: self._config.limit - self.num_rows]
+        self.num_rows += len(wanted)
         for page_index in wanted:
             row = rows.by_page.pop(page_index, None)
             if row is None:
                 yield VerifyFinding("missing", source, page_index, "has no row")
                 continue
-            self.counts.pages += row.status in ("ok", "degraded")
-            self.counts.degraded += row.status == "degraded"
-            self.counts.doubtful += row.is_doubtful
-            self.counts.failed += row.status == "failed"
+            self.by_status[row.status] += 1
+            if row.is_doubtful:
+                self.num_doubtful += 1
             if row.status == "failed":
                 yield VerifyFinding("failed", source, page_index, row.error_kind or "unknown")
         page_count = rows.page_count(now) if wanted != [None] else 0

@@ -67,8 +67,7 @@ def verify(
         elif not quiet:
             print_out(printable(str(finding)))
     allowed = {"failed"} if strict else {"failed", "gone"}
-    rates = config.max_page_error_rate, config.max_degraded_rate, config.max_doubtful_rate
-    exceeded = verifier.counts.exceeded(*rates)
+    exceeded = verifier.exceeded()
     exit_code = ExitCode.TOO_MANY_FAILURES if counts.keys() - allowed or exceeded else ExitCode.DONE
     if as_json:
         print_out(json.dumps({"findings": findings, **_as_json(verifier, counts), "exit_code": exit_code}, indent=2))
@@ -86,9 +85,9 @@ def _fingerprint(config: Config) -> str:
 
 def _as_json(verifier: Verifier, counts: Counter[Problem]) -> dict[str, object]:
     return {
-        "rows_expected": verifier.counts.rows,
+        "rows_expected": verifier.num_rows,
         "counts": counts,
-        "degraded": verifier.counts.degraded,
+        "degraded": verifier.by_status["degraded"],
         "ok_without_text": verifier.num_empty,
         "documents_not_counted": verifier.num_uncounted,
     }
@@ -98,11 +97,11 @@ def _summary(verifier: Verifier, found: Counter[Problem], exceeded: list[str]) -
     """One line: how many rows there should be, what was found, and what cannot be checked."""
     kinds = {"gone": "documents gone" if found["gone"] > 1 else "document gone"}
     told = ", ".join(f"{count:,} {kinds.get(problem, problem)}" for problem, count in found.items() if count)
-    counts = verifier.counts
-    remarks = f"; {counts.degraded:,} degraded" if counts.degraded else ""
+    degraded = verifier.by_status["degraded"]
+    remarks = f"; {degraded:,} degraded" if degraded else ""
     remarks += "".join(f"; {each}" for each in exceeded)
     if empty := verifier.num_empty:
         remarks += f"; {counted(empty, 'ok row')} without any text: blank pages, or not read"
     if uncounted := verifier.num_uncounted:
         remarks += f"; pages not counted in {counted(uncounted, 'document')} that cannot be opened"
-    return f"{counted(counts.rows, 'row')} expected: {told or 'nothing wrong'}{remarks}"
+    return f"{counted(verifier.num_rows, 'row')} expected: {told or 'nothing wrong'}{remarks}"

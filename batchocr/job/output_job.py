@@ -135,7 +135,7 @@ def _read(run: RunContext, journal: Journal, progress: Progress | None) -> None:
             else:
                 started_s = time.perf_counter()
                 journal.append(JournalEntry(_counting_on(result, earlier), file.size, file.mtime_ns))
-                run.ledger.host.add("write", time.perf_counter() - started_s)
+                run.ledger.counts.add("write", time.perf_counter() - started_s)
                 run.ledger.add_result(result)
             if result.status == "failed":
                 log_failure(result)

@@ -16,9 +16,9 @@ from batchocr.job.document_run import DocumentState
 from batchocr.job.progress import event
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import named
-from batchocr.job.stats.gates import is_doubtful
 from batchocr.job.stats.quality import Quality
 from batchocr.tables.journal import Journal
+from batchocr.tables.page_quality import is_doubtful
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from batchocr.job.progress import event
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.scheduler import Scheduler
 from batchocr.job.stop import StopSwitch
-from batchocr.processes.counts import HostCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engines import Engines
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
@@ -55,7 +55,7 @@ class Pipeline:
         self,
         plan: RowPlan,
         pool: WorkerPool,
-        counter: HostCounts,
+        counter: Counts,
         load: Callable[[], tuple[RequestDeduplicator | Engines, int]],
         page_timeout_s: float,
     ) -> None:
@@ -228,25 +228,7 @@ class Pipeline:
         return task
 
     def _finish_page(self, key: RowKey, message: Finished) -> None:
-        reading = message.reading
-        result = PageResult(
-            source=self._plan.documents[key.document].source,
-            page_index=key.page_index,
-            status="degraded" if reading.degraded else "ok",
-            width=message.width,
-            height=message.height,
-            dpi=message.dpi,
-            error_message=reading.degraded,
-            markdown=reading.markdown,
-            blocks=reading.blocks,
-            image_tokens=reading.image_tokens,
-            output_tokens=reading.output_tokens,
-            ink_outside=reading.ink_outside,
-            text_layer_agreement=reading.text_layer_agreement,
-            layout_confidence=reading.layout_confidence,
-            layout_min_logprob=reading.layout_min_logprob,
-        )
-        self._emit(key, result)
+        self._emit(key, PageResult.of(self._plan.documents[key.document].source, key.page_index, message.reading))
 
     def _fail(self, key: RowKey, failure: Failure, doc_id: str | None = None) -> None:
         """Fail a row; or, if it is a document that was to be opened, give it one row for the whole."""

@@ -20,12 +20,13 @@ from batchocr.job.pipeline import Pipeline
 from batchocr.job.progress import RunProgress
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.session import Session
-from batchocr.job.stats.ledger import Ledger
-from batchocr.job.stats.report import ExitReason, Report
-from batchocr.job.stats.summary import Circumstances, make_report
+from batchocr.job.stats.bottleneck import name_bottleneck
+from batchocr.job.stats.ledger import ExitReason, Ledger
+from batchocr.job.stats.report import Report, make_report
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
 from batchocr.pages.input.sources import Found
+from batchocr.processes.counts import sum_of
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engine_slot import EngineUse
 from batchocr.processes.engines import Engines
@@ -142,7 +143,7 @@ class RunContext:
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished; see Pipeline.results."""
         assert self.pool is not None
-        pipeline = Pipeline(self.plan, self.pool, self.ledger.host, self._load, self.config.page_timeout)
+        pipeline = Pipeline(self.plan, self.pool, self.ledger.counts, self._load, self.config.page_timeout)
 
         def tick_and_trim() -> None:
             tick()
@@ -166,7 +167,7 @@ class RunContext:
             failed=by_status["failed"],
             degraded=by_status["degraded"],
             read=self.ledger.pages_read,
-            blocks=self.ledger.host.blocks,
+            blocks=self.ledger.counts.blocks,
         )
 
     @property
@@ -194,23 +195,19 @@ def report_of(run: RunContext, error: str | None = None) -> Report:
     """
     ended_s = run.work_ended_s or time.perf_counter()
     work_started_s = run.work_started_s or ended_s
-    return make_report(
+    ledger = replace(
         _whole_ledger(run),
-        run.engine_uses,
-        Circumstances(
-            exit_reason=_exit_reason(run, error),
-            error=error,
-            start_up_s=work_started_s - run.started_s,
-            work_s=ended_s - work_started_s,
-            workers=run.session.workers,
-            pages_in_flight=run.session.pages_in_flight,
-            on_gpu=run.session.on_gpu,
-            settings=run.session.settings(),
-            rates=run.config,
-            peak_main_bytes=peak_resident_bytes(),
-            peak_worker_bytes=run.pool.peak_worker_bytes if run.pool else None,
-        ),
+        exit_reason=_exit_reason(run, error),
+        start_up_s=work_started_s - run.started_s,
+        work_s=ended_s - work_started_s,
+        workers=run.session.workers,
+        rates=run.config,
+        peak_main_bytes=peak_resident_bytes(),
+        peak_worker_bytes=run.pool.peak_worker_bytes if run.pool else None,
     )
+    report = make_report(ledger, run.engine_uses)
+    bottleneck = name_bottleneck(report, pages_in_flight=run.session.pages_in_flight, on_gpu=run.session.on_gpu)
+    return replace(report, bottleneck=bottleneck, error=error, settings=run.session.settings())
 
 
 def _exit_reason(run: RunContext, error: str | None) -> ExitReason:
@@ -233,6 +230,6 @@ def _whole_ledger(run: RunContext) -> Ledger:
                 ledger.add_done(row.status, row.error_kind)
     ledger.documents_copied = plan.copies.num_documents
     if run.answers is not None:
-        ledger.answers = run.answers.counts
+        ledger.counts = sum_of([ledger.counts, run.answers.counts])
     ledger.documents_not_opened = 0 if plan.all_planned else len(plan.documents) - plan.num_known
     return ledger

@@ -184,11 +184,16 @@ class PageWorker:
             while not requests:
                 requests = page.reader.send([])
         except StopIteration as end:
-            reading: Reading = end.value
-            if page.lost is not None:
-                reading = replace(reading, degraded="; ".join(filter(None, [page.lost, reading.degraded])))
-            reading = replace(reading, text_layer_agreement=agreement_of(page.words, reading.blocks))
-            return Finished(task_id, page.width, page.height, page.dpi, reading), None
+            read: Reading = end.value
+            reading = replace(
+                read,
+                error_message="; ".join(filter(None, [page.lost, read.error_message])) or None,
+                text_layer_agreement=agreement_of(page.words, read.blocks),
+                width=page.width,
+                height=page.height,
+                dpi=page.dpi,
+            )
+            return Finished(task_id, reading), None
         self._in_work[task_id] = page
         return share_batch(task_id, requests)
 

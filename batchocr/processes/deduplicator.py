@@ -16,7 +16,7 @@ from typing import Final
 from batchocr.data import Completion
 from batchocr.processes.answer_cache import AnswerCache
 from batchocr.processes.channel import Channel
-from batchocr.processes.counts import AnswerCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.engine_messages import FromEngine, ToEngine
 from batchocr.processes.engines import Engines
 from batchocr.processes.messages import Question
@@ -47,7 +47,7 @@ class RequestDeduplicator:
     """
 
     def __init__(self, engines: Engines, cache: AnswerCache | None = None, *, max_bytes: int = _MAX_BYTES) -> None:
-        self.counts = AnswerCounts()
+        self.counts = Counts()
         self._engines = engines
         self._cache = cache
         self._kept = _Kept(max_bytes)
@@ -116,8 +116,8 @@ class RequestDeduplicator:
 
     def _save(self, batch: _WaitingBatch, position: int, completion: Completion) -> None:
         """Give an answer for which no engine was asked."""
-        self.counts.image_tokens += completion.image_tokens
-        self.counts.output_tokens += completion.output_tokens
+        self.counts.saved_image_tokens += completion.image_tokens
+        self.counts.saved_output_tokens += completion.output_tokens
         self._fill(batch, position, completion)
 
     def _fill(self, batch: _WaitingBatch, position: int, completion: Completion) -> None:

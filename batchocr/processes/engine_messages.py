@@ -14,7 +14,7 @@ from pydantic import Field
 
 from batchocr.config import BackendName, DType, VitDType
 from batchocr.data import Completion
-from batchocr.processes.counts import EngineCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.messages import RequestBatch, Seconds
 
 REJECT = "BATCHOCR_REJECT"
@@ -164,7 +164,7 @@ class Answers:
 
     task_id: int
     completions: Annotated[tuple[Completion, ...], Field(min_length=1)]
-    counts: EngineCounts
+    counts: Counts
     type: Literal["answers"] = "answers"
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from batchocr.errors import BatchOcrError, EngineError, ModelError, UsageError
 from batchocr.processes.channel import FROM_ENGINE, TO_ENGINE, ChannelError
 from batchocr.processes.child import Child
-from batchocr.processes.counts import EngineCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.engine_messages import (
     REJECT,
     TRYING,
@@ -73,7 +73,7 @@ class EngineProcess(Child[ToEngine, FromEngine, Answers]):
         self.is_loading = False
         self.asked: dict[int, int] = {}
         self.begun: set[int] = set()
-        self.counts = EngineCounts()
+        self.counts = Counts()
         self._lost: EngineLoss | None = None
         self._said = ""
         self._due_s = 0.0
@@ -98,7 +98,7 @@ class EngineProcess(Child[ToEngine, FromEngine, Answers]):
         """Drop all batches. What it is doing it does to the end."""
         self.asked.clear()
         self.begun.clear()
-        self.counts = EngineCounts()
+        self.counts = Counts()
         if self.ready is not None:
             self._send(Forget(), within_s=0.0)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from batchocr.machine import peak_resident_bytes
 from batchocr.processes.batches import BatchPart
-from batchocr.processes.counts import EngineCounts, sum_of
+from batchocr.processes.counts import Counts, sum_of
 from batchocr.processes.engine_process import EngineProcess
 
 _MAX_FAILED_STARTS = 6
@@ -26,7 +26,7 @@ class EngineUse:
 
     device: str
     kernels: str = ""
-    counts: EngineCounts = field(default_factory=EngineCounts)
+    counts: Counts = field(default_factory=Counts)
     num_lost: int = 0
     peak_bytes: int | None = None
     given_up: str = ""
@@ -44,7 +44,7 @@ class EngineSlot:
         self.work = 0.0
         self.num_failed_starts = self.num_losses = self.num_killed = 0
         self.has_answered = False
-        self.counts_of_lost = EngineCounts()
+        self.counts_of_lost = Counts()
 
     @property
     def device(self) -> str:
@@ -87,7 +87,7 @@ class EngineSlot:
         """Drop what was sent, and count from zero."""
         self.sent.clear()
         self.work = 0.0
-        self.use.counts = self.counts_of_lost = EngineCounts()
+        self.use.counts = self.counts_of_lost = Counts()
         self.use.num_lost = 0
         self.process.forget()
 

@@ -16,7 +16,7 @@ from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.processes.batches import RequestBatches
 from batchocr.processes.channel import Channel, wait_for
 from batchocr.processes.child import ENGINE_COMMAND
-from batchocr.processes.counts import EngineCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.engine_messages import DeviceFound, FromEngine, LoadModel, ToEngine, UseDevice
 from batchocr.processes.engine_process import EngineLoss, EngineProcess
 from batchocr.processes.engine_slot import EngineSlot, EngineUse
@@ -111,7 +111,7 @@ class Engines:
         """Drop all batches, and count from zero. Devices that were given up stay so."""
         self._batches.drop()
         for use in self._given_up:
-            use.counts, use.num_lost = EngineCounts(), 0
+            use.counts, use.num_lost = Counts(), 0
         for slot in self._slots:
             slot.forget()
 

@@ -20,6 +20,7 @@ from batchocr.data import (
     Failure,
     FigureUse,
     Int64,
+    Number,
     OutlineEntry,
     PageSeen,
     Reading,
@@ -30,8 +31,6 @@ from batchocr.data import (
 
 Activity = Literal["open", "render", "post-process"]
 
-# A worker that a hostile document has taken over says what it likes: numbers have to fit where they are stored.
-Number = Annotated[int, Field(ge=0, lt=2**63)]
 _MAX_RESIZED_PX = 1 << 26
 _MAX_PROMPT = 10_000
 _MAX_QUESTIONS = 2000
@@ -245,9 +244,6 @@ class RequestBatch:
 @dataclass(frozen=True, slots=True)
 class Finished:
     task_id: int
-    width: Number
-    height: Number
-    dpi: Annotated[float, Field(allow_inf_nan=False)] | None
     reading: Reading
     type: Literal["finished"] = "finished"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import replace
 
-from batchocr.processes.counts import EngineCounts, Stage, sum_of
+from batchocr.processes.counts import Counts, Stage, sum_of
 
 _WINDOW = 4096
 
@@ -38,7 +38,7 @@ class BusyTime:
         return self._settled_s + sum(self._ends) - sum(self._begins)
 
 
-class Meter(EngineCounts):
+class Meter(Counts):
     """Counts the work of an engine and its device. Belongs to one thread."""
 
     def __init__(self) -> None:
@@ -58,6 +58,6 @@ class Meter(EngineCounts):
         self.queue_token_sum += tokens
         self.queue_max_tokens = max(self.queue_max_tokens, tokens)
 
-    def counts(self, *, peak_device_bytes: int = 0) -> EngineCounts:
+    def counts(self, *, peak_device_bytes: int = 0) -> Counts:
         """A copy of all that has been counted so far."""
         return replace(sum_of([self]), busy_s=self.device_busy.total_s, peak_device_bytes=peak_device_bytes)

@@ -15,7 +15,8 @@ from batchocr.data import counted
 from batchocr.errors import NoInputError, OutputMismatchError, UsageError
 from batchocr.job.progress import Progress, event
 from batchocr.job.session import require_usable, settings_without_model
-from batchocr.job.stats.report import ExitReason, require_place
+from batchocr.job.stats.ledger import ExitReason
+from batchocr.job.stats.report import require_place
 from batchocr.job.stop import StopSwitch, finish_on_interrupt
 from batchocr.machine import own_version
 from batchocr.options import Options

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 
 from batchocr.data import ErrorKind, Status, counted
 from batchocr.errors import ExitCode
-from batchocr.job.stats.gates import GateCounts
-from batchocr.job.stats.report import ExitReason, Items, Setting
+from batchocr.job.stats.ledger import ExitReason
+from batchocr.job.stats.report import Items, Setting
 from batchocr.ray.folder import PartRows
 
 _WAITS = 0.1
@@ -87,9 +87,7 @@ class ClusterReport:
     @property
     def exceeded(self) -> list[str]:
         """A sentence for each share that is larger than it may be. The parts are not read for doubtful pages."""
-        items = self.items
-        counts = GateCounts(items.found, items.failed, items.ok + items.degraded, items.degraded)
-        return counts.exceeded(self.max_page_error_rate, self.max_degraded_rate, max_doubtful_rate=1.0)
+        return self.items.exceeded(self.max_page_error_rate, self.max_degraded_rate)
 
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds."""
@@ -146,16 +144,8 @@ class Tally:
         return self.by_status.total()
 
     def items(self, *, finished: bool) -> Items:
-        status = self.by_status
-        return Items(
-            found=self.done if finished else max(self.found, self.done),
-            ok=status["ok"],
-            degraded=status["degraded"],
-            failed=status["failed"],
-            skipped=status["skipped"],
-            not_reached=0 if finished else max(0, self.found - self.done),
-            already_done=self.already_done,
-        )
+        found = self.done if finished else max(self.found, self.done)
+        return Items.of(self.by_status, found=found, not_reached=found - self.done, already_done=self.already_done)
 
 
 def name_bottleneck(tally: Tally, actors: tuple[ActorReport, ...]) -> str:

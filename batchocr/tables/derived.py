@@ -9,19 +9,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from batchocr.data import PageResult
+from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError
 from batchocr.tables.atomic import reading
-from batchocr.tables.schema import BLOCK_TYPE, PAGE_SCHEMA, RunMetadata, decode_metadata, from_row
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, from_row
 
 _NEEDED: Final = ("source", "page_index", "status", "markdown", "blocks")
-_BLOCK_FIELDS: Final = frozenset([*(field.name for field in BLOCK_TYPE), "output_tokens"])  # see Block.tokens
+_BLOCK_FIELDS: Final = frozenset([*(field.name for field in fields(Block)), "output_tokens"])  # see Block.tokens
 _ROWS_AT_ONCE: Final = 64
 
 

@@ -12,7 +12,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
@@ -34,48 +35,33 @@ MAX_METADATA_BYTES = 1 << 20
 
 _PREFIX = "batchocr."
 
-BLOCK_TYPE = pa.struct(
-    [
-        pa.field("type", pa.string(), nullable=False),
-        # Not a fixed-size list: readers differ in how they handle one inside a struct.
-        pa.field("bbox", pa.list_(pa.float64()), nullable=False),
-        pa.field("angle", pa.int64()),
-        pa.field("content", pa.string()),
-        pa.field("merge_prev", pa.bool_(), nullable=False),
-        pa.field("confidence", pa.float64()),
-        pa.field("min_logprob", pa.float64()),
-        pa.field("tokens", pa.int64()),
-        pa.field("finish_reason", pa.string()),
-        pa.field("text_source", pa.string()),
-        pa.field("sub_type", pa.string()),
-        pa.field("description", pa.string()),
-    ]
-)
+_ARROW_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+"""Numbers are 64 bits wide so that Parquet and JSON Lines read as the same types."""
 
-PAGE_SCHEMA = pa.schema(
-    [
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("page_index", pa.int64()),
-        pa.field("status", pa.string(), nullable=False),
-        pa.field("doc_id", pa.string()),
-        pa.field("page_count", pa.int64()),
-        pa.field("width", pa.int64()),
-        pa.field("height", pa.int64()),
-        pa.field("dpi", pa.float64()),
-        pa.field("error_kind", pa.string()),
-        pa.field("error_message", pa.string()),
-        pa.field("markdown", pa.string()),
-        pa.field("blocks", pa.list_(pa.field("item", BLOCK_TYPE, nullable=False)), nullable=False),
-        pa.field("image_tokens", pa.int64(), nullable=False),
-        pa.field("output_tokens", pa.int64(), nullable=False),
-        pa.field("ink_outside", pa.float64()),
-        pa.field("text_layer_agreement", pa.float64()),
-        pa.field("layout_confidence", pa.float64()),
-        pa.field("layout_min_logprob", pa.float64()),
-        pa.field("attempts", pa.int64(), nullable=False),
+
+def _columns(row: type) -> list[pa.Field[Any]]:
+    """A column for each field of a dataclass, in order; with nulls where the field may be None."""
+    return [
+        pa.field(name, _arrow_type(annotation), nullable=NoneType in get_args(annotation))
+        for name, annotation in get_type_hints(row).items()
     ]
-)
-"""One row per page. Numbers are 64 bits wide so that Parquet and JSON Lines read as the same types."""
+
+
+def _arrow_type(annotation: Any) -> pa.DataType:
+    """What holds the values of a field with this annotation."""
+    arguments = get_args(annotation)
+    if NoneType in arguments:
+        return _arrow_type(arguments[0])
+    if get_origin(annotation) is Literal:
+        return pa.string()
+    if get_origin(annotation) is tuple:
+        # Not a fixed-size list: readers differ in how they handle one inside a struct.
+        return pa.list_(pa.field("item", _arrow_type(arguments[0]), nullable=arguments[0] is not Block))
+    return pa.struct(_columns(Block)) if annotation is Block else _ARROW_TYPES[annotation]
+
+
+PAGE_SCHEMA = pa.schema(_columns(PageResult))
+"""One row per page."""
 
 _PAGE = TypeAdapter(PageResult)
 _Row = TypeVar("_Row", PageResult, Block)

@@ -176,7 +176,7 @@ class LinesPool:
             if task.page_index in self.hanging:
                 yield None, Failed(task.task_id, Failure("timeout", "took longer than 600 s"))
             else:
-                yield None, Finished(task.task_id, 625, 209, DPI, Reading("", self.lines, 0, 0))
+                yield None, Finished(task.task_id, Reading("", self.lines, 0, 0, width=625, height=209, dpi=DPI))
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from batchocr.data import PageResult
-from batchocr.documents.review.choose import ChosenPage, Sort, choose, quality
+from batchocr.documents.review.choose import ChosenPage, Sort, choose
 from batchocr.option_values import parse_page_spec
+from batchocr.tables.page_quality import quality
 from tests.support.review_pages import block, failed, row
 
 

@@ -19,7 +19,7 @@ from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
 from batchocr.processes import pool
 from batchocr.processes.child import WORKER_COMMAND
-from batchocr.processes.counts import HostCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.messages import Setup
 from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.pool import WorkerPool
@@ -83,7 +83,7 @@ def read(
         pipeline = Pipeline(
             RowPlan(documents, None, None, limit=limit),
             running,
-            HostCounts(),
+            Counts(),
             lambda: (AnsweringEngine(), pages_in_flight),
             page_timeout_s,
         )

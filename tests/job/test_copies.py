@@ -18,7 +18,7 @@ from batchocr.job.output_job import _counting_on
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
-from batchocr.processes.counts import HostCounts
+from batchocr.processes.counts import Counts
 from batchocr.tables.index import is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import RunMetadata
@@ -29,7 +29,7 @@ TIMEOUT_S = 60.0
 
 
 def pipeline_of(plan: RowPlan, machine: SimulatedMachine) -> Pipeline:
-    return Pipeline(plan, machine, HostCounts(), lambda: (machine, 6), TIMEOUT_S)  # type: ignore[arg-type, return-value]
+    return Pipeline(plan, machine, Counts(), lambda: (machine, 6), TIMEOUT_S)  # type: ignore[arg-type, return-value]
 
 
 @dataclass

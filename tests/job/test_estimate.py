@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,7 @@ import pytest
 from batchocr.data import Document, Failure, PageSeen
 from batchocr.errors import UsageError
 from batchocr.job.stats.ledger import Ledger
-from batchocr.job.stats.summary import Circumstances, make_report
+from batchocr.job.stats.report import make_report
 from batchocr.job.survey.estimate import Estimate, estimate_by, estimate_like
 from batchocr.job.survey.look import DocumentSeen
 from batchocr.job.survey.sample import Sample
@@ -27,9 +28,9 @@ def sample(work_s: float, tokens: Sequence[tuple[int, int]], *, decoding: float 
     meter = Meter()
     meter.add("vit", (1 - decoding) * work_s)
     meter.add("decode", decoding * work_s)
-    ledger = Ledger(documents=1, found=len(tokens), pages_read=sum(page != (0, 0) for page in tokens))
-    ended = Circumstances("finished", start_up_s=5.0, work_s=work_s, workers=1, settings={"device": "cpu"})
-    return Sample(tokens, make_report(ledger, [EngineUse("cpu", counts=meter.counts())], ended))
+    ledger = Ledger(found=len(tokens), pages_read=sum(page != (0, 0) for page in tokens), start_up_s=5.0, work_s=work_s)
+    report = make_report(ledger, [EngineUse("cpu", counts=meter.counts())])
+    return Sample(tokens, replace(report, settings={"device": "cpu"}))
 
 
 def range_of(estimate: Estimate | None) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.child import _killing
-from batchocr.processes.counts import HostCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, Question, ReadPage
 from batchocr.processes.pixels import SharedBatch, share_batch
@@ -64,7 +64,7 @@ class ScriptedWorker:
                 text = " ".join(answer.text for answer in message.completions)
                 del self.pages[message.task_id]
                 reading = Reading(text, (), 0, 0, ink_outside=0.25, text_layer_agreement=0.5)
-                self._end(Finished(message.task_id, 1, 1, None, reading))
+                self._end(Finished(message.task_id, reading))
 
     def _end(self, message: Arrived) -> None:
         self.task_ids.discard(message.task_id)
@@ -151,7 +151,7 @@ def pipeline_of(
     *,
     pages_in_flight: int = 4,
 ) -> Pipeline:
-    return Pipeline(plan, pool, HostCounts(), lambda: (engines or EchoingEngine(), pages_in_flight), 1.0)
+    return Pipeline(plan, pool, Counts(), lambda: (engines or EchoingEngine(), pages_in_flight), 1.0)
 
 
 def read(

@@ -9,10 +9,9 @@ import pytest
 
 from batchocr.data import PageResult
 from batchocr.job.stats.ledger import Ledger
-from batchocr.job.stats.quality import Distribution, Quality, distribution_of_agreement, distribution_of_ink_outside
-from batchocr.job.stats.report import Report
+from batchocr.job.stats.quality import Distribution, Quality
+from batchocr.job.stats.report import Report, make_report
 from batchocr.job.stats.report_table import format_table
-from batchocr.job.stats.summary import Circumstances, make_report
 
 OK = PageResult("a.pdf", 0, "ok")
 
@@ -25,18 +24,18 @@ def quality_of(ink: list[float | None], agreement: list[float | None] | None = N
 
 
 def report_of(*rows: PageResult) -> Report:
-    ledger = Ledger(documents=1, found=len(rows))
+    ledger = Ledger(found=len(rows), start_up_s=1.0, work_s=1.0)
     for row in rows:
         ledger.add_result(row)
-    return make_report(ledger, [], Circumstances("finished", start_up_s=1.0, work_s=1.0, workers=1))
+    return make_report(ledger, [])
 
 
 @pytest.mark.parametrize("num_pages", [1, 9, 10, 100, 1000, 12_345])
 def test_so_bad_or_worse_is_that_share_of_the_pages(num_pages: int) -> None:
     dice = random.Random(num_pages)
     values = [dice.randrange(1001) / 1000 for _ in range(num_pages)]
-    ink = distribution_of_ink_outside(quality_of(list(values)))
-    agreement = distribution_of_agreement(quality_of([None] * num_pages, list(values)))
+    ink = quality_of(list(values)).of_ink_outside()
+    agreement = quality_of([None] * num_pages, list(values)).of_agreement()
     for share, worst in ((0.5, ink.median), (0.1, ink.worst_tenth), (0.01, ink.worst_hundredth)):
         assert worst is not None
         assert sum(value > worst for value in values) < num_pages * share <= sum(value >= worst for value in values)
@@ -48,8 +47,8 @@ def test_so_bad_or_worse_is_that_share_of_the_pages(num_pages: int) -> None:
 
 
 def test_pages_without_a_measure_do_not_count() -> None:
-    assert distribution_of_ink_outside(quality_of([None, 0.25, None])).pages == 1
-    assert distribution_of_agreement(quality_of([0.5])) == Distribution(0, None, None, None, 0.8, 0)
+    assert quality_of([None, 0.25, None]).of_ink_outside().pages == 1
+    assert quality_of([0.5]).of_agreement() == Distribution(0, None, None, None, 0.8, 0)
 
 
 def test_the_report_has_both_distributions_and_a_line_about_them() -> None:
@@ -58,12 +57,12 @@ def test_the_report_has_both_distributions_and_a_line_about_them() -> None:
     assert report.ink_outside == Distribution(100, 0.01, 0.01, 1.0, 0.2, 1)
     assert report.text_layer_agreement == Distribution(100, 0.98, 0.98, 0.1, 0.8, 1)
     said = " ".join(format_table(report).split())
-    assert (
-        "quality ink outside of blocks 0.01 (worst tenth 0.01, hundredth 1.00), above 0.2 on 1 of 100; "
-        "agreement with the text layer 0.98 (worst tenth 0.98, hundredth 0.10), below 0.8 on 1 of 100" in said
-    )
+    worst = "worst_tenth 0.01, worst_hundredth 1.00, bound 0.20, num_beyond 1"
+    assert f"ink outside pages 100, median 0.01, {worst}" in said
+    worst = "worst_tenth 0.98, worst_hundredth 0.10, bound 0.80, num_beyond 1"
+    assert f"text layer pages 100, median 0.98, {worst}" in said
 
 
 def test_nothing_is_said_of_a_measure_that_no_page_has() -> None:
-    assert "quality" not in format_table(report_of(OK))
+    assert "ink outside" not in format_table(report_of(OK))
     assert "text layer" not in format_table(report_of(replace(OK, ink_outside=0.0)))

@@ -69,7 +69,7 @@ def test_verify_names_documents_as_the_run_does(options: dict[str, Any]) -> None
     verifier = Verifier([Path("table.parquet")], Config())
     found = find_documents(["a/", str(Path("a").absolute()), "b/x.pdf", "c.pdf"])
     assert list(verifier.findings(found.documents, None)) == []
-    assert verifier.counts.rows == 3
+    assert verifier.num_rows == 3
 
 
 def test_a_name_that_is_alike_is_no_reason_to_replace_a_table_of_other_documents(options: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from batchocr.cli.verifier import Verifier, asked_for
 from batchocr.config import Config
 from batchocr.errors import ModelError, NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.session import Session
-from batchocr.job.stats.gates import GateCounts
+from batchocr.job.stats.report import Items
 from batchocr.pages.input.sources import find_documents
 from batchocr.tables.files import journal_path, report_path
 from tests.support.jobs import Job, started, wait_for_rows
@@ -210,10 +211,10 @@ def test_nothing_is_lost_by_a_kill_in_between(finished: Path, options: dict[str,
 def test_one_broken_file_in_a_thousand_is_no_failed_job_and_a_batch_read_in_part_is() -> None:
     usual = Config()
     rates = usual.max_page_error_rate, usual.max_degraded_rate, usual.max_doubtful_rate
-    assert not GateCounts(rows=1000, failed=1, pages=999).exceeded(*rates)
-    assert GateCounts(rows=100, failed=6, pages=94).exceeded(*rates)
-    assert GateCounts(rows=92, pages=92, degraded=85).exceeded(*rates)
-    assert not GateCounts(rows=92, pages=92, doubtful=92).exceeded(*rates)
+    assert not Items.of(Counter(ok=999, failed=1), found=1000).exceeded(*rates)
+    assert Items.of(Counter(ok=94, failed=6), found=100).exceeded(*rates)
+    assert Items.of(Counter(ok=7, degraded=85), found=92).exceeded(*rates)
+    assert not Items.of(Counter(ok=92), found=92).exceeded(*rates, doubtful=92)
 
 
 @pytest.mark.long
@@ -224,7 +225,7 @@ def test_doubtful_pages_are_counted_in_the_run_and_in_verify(share: Path, option
     verifier = Verifier([options["out"]], Config())
     found = find_documents([str(share)]).documents
     assert not list(verifier.findings(found, None))
-    assert verifier.counts.doubtful == report.doubtful
+    assert verifier.num_doubtful == report.doubtful
 
 
 def test_a_damaged_file_that_has_not_changed_loads_no_model_and_what_may_succeed_is_tried_again(

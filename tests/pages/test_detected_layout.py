@@ -88,9 +88,9 @@ def test_a_page_is_read_block_by_block_as_the_detector_found_it() -> None:
     assert [(block.type, block.content, block.angle) for block in reading.blocks] == [
         *(("text", "answer 0", None), ("table", "answer 1", None), ("chart", None, None)),
     ]
-    assert reading.degraded == "table 1 could not be parsed"
+    assert reading.error_message == "table 1 could not be parsed"
 
 
 def test_a_page_without_boxes_is_not_degraded() -> None:
     reader, reading = read("")
-    assert (len(reader.batches), reading.blocks, reading.degraded) == (1, (), None)
+    assert (len(reader.batches), reading.blocks, reading.error_message) == (1, (), None)

@@ -84,7 +84,7 @@ def test_each_kind_of_figure_says_what_it_shows(blocks: dict[str, Block]) -> Non
 
 
 def test_a_figure_that_was_not_understood_makes_its_page_degraded() -> None:
-    assert read([*ANSWERS.values()])[1].degraded == (
+    assert read([*ANSWERS.values()])[1].error_message == (
         "table 5 could not be parsed; nothing was read in block 7, though there is ink"
     )
 

@@ -87,7 +87,7 @@ def test_blocks_of_every_type_cover_ink() -> None:
 def test_what_the_model_calls_no_text_and_leaves_out_is_not_covered() -> None:
     there = (0.1, 0.1, 0.6, 0.13)
     reading = read(line("100 090 600 140", "text"), "[Non-Text]", page=page_of(there))
-    assert (reading.blocks, reading.ink_outside, reading.degraded) == ((), 1.0, None)
+    assert (reading.blocks, reading.ink_outside, reading.error_message) == ((), 1.0, None)
 
 
 @pytest.mark.parametrize("kind", ["text", "title", "table", "equation", "code", "caption", "header", "list_item"])
@@ -95,21 +95,21 @@ def test_a_block_that_is_empty_though_there_is_ink_degrades_the_page_by_its_numb
     first, second, third = (0.1, 0.1, 0.6, 0.13), (0.1, 0.2, 0.6, 0.23), (0.1, 0.3, 0.6, 0.33)
     layout = line("100 095 600 140", "text") + line("100 195 600 240", kind) + line("100 295 600 340", "image")
     reading = read(layout, "words", "", page=page_of(first, second, third))
-    assert reading.degraded == "nothing was read in block 1, though there is ink"
-    assert read(layout, "words", " \n", page=page_of(first, second, third)).degraded == reading.degraded
+    assert reading.error_message == "nothing was read in block 1, though there is ink"
+    assert read(layout, "words", " \n", page=page_of(first, second, third)).error_message == reading.error_message
 
 
 def test_a_block_without_ink_may_be_empty() -> None:
     layout = line("100 095 600 140", "text") + line("100 195 600 240", "text")
-    assert read(layout, "words", "", page=page_of((0.1, 0.1, 0.6, 0.13))).degraded is None
+    assert read(layout, "words", "", page=page_of((0.1, 0.1, 0.6, 0.13))).error_message is None
 
 
 def test_an_empty_block_is_named_once() -> None:
     layout, there = line("100 095 600 140", "text"), page_of((0.1, 0.1, 0.6, 0.13))
     said = [
-        read(layout, completion("", "length"), page=there).degraded,
-        read(layout, completion("", "repetition"), page=there).degraded,
-        read(layout, completion("", error="no room"), page=there).degraded,
-        read(line("100 095 600 140", "header"), "[Non-Text]", page=there).degraded,
+        read(layout, completion("", "length"), page=there).error_message,
+        read(layout, completion("", "repetition"), page=there).error_message,
+        read(layout, completion("", error="no room"), page=there).error_message,
+        read(line("100 095 600 140", "header"), "[Non-Text]", page=there).error_message,
     ]
     assert said == ["block 0 hit the token limit", "block 0 looped", "block 0 could not be read: no room", None]

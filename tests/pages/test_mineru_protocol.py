@@ -227,7 +227,7 @@ def test_parts_of_an_equation_block_become_one_block_of_which_no_answer_is_known
 def test_a_block_answered_with_nothing_has_empty_content() -> None:
     reading = read(line("0 0 900 100", "text"), "")
     assert [b.content for b in reading.blocks] == [""]
-    assert (reading.degraded, reading.markdown) == (None, "")
+    assert (reading.error_message, reading.markdown) == (None, "")
 
 
 # --- the process it lives in -----------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def test_a_page_of_figures_only_is_read_in_one_round() -> None:
 )
 def test_a_layout_that_names_no_block_degrades_the_page(layout: str) -> None:
     reading = read(layout)
-    assert reading.degraded == f"the layout, {len(layout)} characters, contains no block"
+    assert reading.error_message == f"the layout, {len(layout)} characters, contains no block"
     assert (reading.blocks, reading.markdown) == ((), "")
 
 
@@ -58,7 +58,7 @@ def test_a_layout_in_circles_is_cut_where_it_asks_for_too_many_pixels() -> None:
     reading = reader.read()
     num_pixels = sum(r.pixels.height * r.pixels.width for asked in reader.batches[1:] for r in asked)
     assert num_pixels <= MAX_READ_AREA * 200 * 300
-    assert reading.degraded == (
+    assert reading.error_message == (
         "the layout looped; "
         f"the layout names blocks of more than 4 pages together: {96 - len(reading.blocks)} blocks left out"
     )
@@ -78,7 +78,9 @@ def test_answers_that_did_not_end_on_their_own_degrade_the_page() -> None:
     layout = "".join(line(f"0 {top} 900 {top + 50}", "text") for top in (0, 100, 200, 300))
     answers = [completion("a", "length"), completion("b", "repetition"), completion("c", "length"), "d"]
     reading = read(completion(layout, "length"), *answers)
-    assert reading.degraded == ("the layout hit its token limit; blocks 0 and 2 hit the token limit; block 1 looped")
+    assert reading.error_message == (
+        "the layout hit its token limit; blocks 0 and 2 hit the token limit; block 1 looped"
+    )
     assert [b.content for b in reading.blocks] == ["a", "b", "c", "d"]
 
 
@@ -92,7 +94,7 @@ def test_a_block_the_engine_refused_has_no_content_and_the_others_are_read() -> 
         ("table", "<table><tr><td>x</td></tr></table>", "stop"),
         ("equation", None, None),
     ]
-    assert reading.degraded == "blocks 0 and 2 could not be read: the prompt is too long"
+    assert reading.error_message == "blocks 0 and 2 could not be read: the prompt is too long"
 
 
 def test_a_page_whose_layout_the_engine_refused_fails() -> None:
@@ -103,7 +105,7 @@ def test_a_page_whose_layout_the_engine_refused_fails() -> None:
 def test_a_table_that_does_not_parse_degrades_the_page_and_keeps_what_the_model_said() -> None:
     layout = line("0 0 900 100", "table") + line("0 100 900 200", "table")
     reading = read(layout, "no cells at all, ```\n<b>5</b>", "<fcel>x<nl>")
-    assert reading.degraded == "table 0 could not be parsed"
+    assert reading.error_message == "table 0 could not be parsed"
     assert [b.content for b in reading.blocks] == [
         "no cells at all, ```\n<b>5</b>",
         "<table><tr><td>x</td></tr></table>",
@@ -112,12 +114,12 @@ def test_a_table_that_does_not_parse_degrades_the_page_and_keeps_what_the_model_
         "*A table that could not be parsed, as the model wrote it:*\n\n"
         "````\nno cells at all, ```\n<b>5</b>\n````\n\n<table><tr><td>x</td></tr></table>\n"
     )
-    assert read(layout, "[Non-Text]", "").degraded is None
+    assert read(layout, "[Non-Text]", "").error_message is None
 
 
 def test_a_table_in_html_that_is_cut_off_is_kept_and_closed() -> None:
     reading = read(line("0 0 900 100", "table"), completion("<table><tr><td>a<td>b", "length"))
-    assert reading.degraded == "block 0 hit the token limit; table 0 could not be parsed"
+    assert reading.error_message == "block 0 hit the token limit; table 0 could not be parsed"
     assert [b.content for b in reading.blocks] == ["<table><tr><td>a<td>b"]
     assert reading.markdown == "<table><tr><td>a</td><td>b</td></tr></table>\n"
 
@@ -149,7 +151,7 @@ def test_the_blocks_of_a_message_are_those_that_the_row_and_its_markdown_number(
     ]
     reading = read(layout, *answers)
     assert [b.type for b in reading.blocks] == ["image", "equation", "text", "image", "table"]
-    assert reading.degraded == (
+    assert reading.error_message == (
         "block 2 (and 1 that the row leaves out) hit the token limit; block 1 looped; table 4 could not be parsed"
     )
     assert "![image](#block-3)" in reading.markdown
@@ -157,14 +159,14 @@ def test_the_blocks_of_a_message_are_those_that_the_row_and_its_markdown_number(
 
 @pytest.mark.parametrize("text", ["a<fcel>b<nl>", "so <|im_end|>", "<ecel>"])
 def test_the_models_own_tokens_in_a_text_are_a_shortfall_and_in_a_table_they_are_none(text: str) -> None:
-    assert read(line("0 0 900 400", "text"), text).degraded == "the model's own tokens are in block 0"
+    assert read(line("0 0 900 400", "text"), text).error_message == "the model's own tokens are in block 0"
     table = read(line("0 0 900 400", "table"), "<fcel>a<fcel>b<nl>")
-    assert table.degraded is None and (table.blocks[0].content or "").startswith("<table")
+    assert table.error_message is None and (table.blocks[0].content or "").startswith("<table")
 
 
 @pytest.mark.parametrize("text", ["a < b > c", "x <nl", "<cell>", "|<a>|"])
 def test_what_only_looks_like_a_token_is_text(text: str) -> None:
-    assert read(line("0 0 900 400", "text"), text).degraded is None
+    assert read(line("0 0 900 400", "text"), text).error_message is None
 
 
 @pytest.mark.parametrize(

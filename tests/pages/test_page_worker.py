@@ -61,7 +61,7 @@ class Falling:
     def read(self, page: Page) -> Reader:
         requests: list[Request] = []
         answers: list[Completion] = yield requests
-        return Reading("", self.blocks, len(answers), 0, degraded=self.degraded)
+        return Reading("", self.blocks, len(answers), 0, error_message=self.degraded)
 
 
 class Copying:
@@ -107,7 +107,7 @@ def test_a_reading_is_degraded_by_its_page_and_by_its_model(
 ) -> None:
     path = tmp_path / "a.pdf"
     path.write_bytes(scan(DCT, data))
-    assert finished_page(path, Falling(short)).reading.degraded == said
+    assert finished_page(path, Falling(short)).reading.error_message == said
 
 
 @pytest.mark.parametrize(("read", "agreement"), [("A sentence of some words", 1.0), ("A sentence of same birds", 0.85)])

@@ -193,7 +193,7 @@ def test_a_page_that_is_trusted_in_full_asks_only_for_its_layout(tmp_path: Path)
     reader = Reader(line("050 100 950 450", "text"))
     reading = reader.read(page_of(tmp_path, write))
     assert [len(batch) for batch in reader.batches] == [1]
-    assert (reading.markdown, reading.degraded) == (f"{SAID}\n", None)
+    assert (reading.markdown, reading.error_message) == (f"{SAID}\n", None)
 
 
 def test_what_is_the_pages_own_says_nothing_about_what_was_read(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_what_is_no_message_is_refused(run: RunChannel, raw: socket.socket, sent
 READING = {"markdown": "", "blocks": [], "image_tokens": 0, "output_tokens": 0}
 BLOCK = {"type": "text", "bbox": [0, 0, 1, 1], "angle": 0, "content": ""}
 OPENED = {"type": "opened", "page_count": 1, "doc_id": "", "size": 1, "mtime_ns": 1}
-FINISHED = {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": READING}
+FINISHED = {"type": "finished", "reading": READING}
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,9 @@ FINISHED = {"type": "finished", "width": 1, "height": 1, "dpi": 1.0, "reading": 
         {"type": "ended", "activity": "open", "seconds": math.nan},
         {"type": "ended", "activity": "open", "seconds": -1.0},
         {"type": "ended", "activity": "open", "seconds": math.inf},
-        FINISHED | {"width": 10**30},
-        FINISHED | {"dpi": math.nan},
+        FINISHED | {"reading": READING | {"width": 10**30}},
+        FINISHED | {"reading": READING | {"height": -1}},
+        FINISHED | {"reading": READING | {"dpi": math.nan}},
         FINISHED | {"reading": READING | {"output_tokens": 10**30}},
         FINISHED | {"reading": READING | {"ink_outside": 1.1}},
         FINISHED | {"reading": READING | {"layout_confidence": 1.1}},

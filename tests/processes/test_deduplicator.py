@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from batchocr.data import Completion, Pixels, Request, Sampling, failed_completion
-from batchocr.processes.counts import AnswerCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.deduplicator import RequestDeduplicator, _Kept
 from batchocr.processes.pixels import SharedBatch, digest_of, share_batch
 
@@ -82,7 +82,7 @@ def test_what_has_been_answered_is_not_asked_again(engines: PatientEngines, shar
     shared.ask(3, batch_of("cc"))
     assert taken(shared) == {3: "CC"}, "at once, as no engine is asked"
     assert engines.asked == ["a", "b", "c"]
-    assert shared.counts == AnswerCounts(asked=7, from_run=4, image_tokens=12, output_tokens=8)
+    assert shared.counts == Counts(asked=7, from_run=4, saved_image_tokens=12, saved_output_tokens=8)
 
 
 def test_what_is_being_asked_is_waited_for(engines: PatientEngines, shared: RequestDeduplicator) -> None:

@@ -15,7 +15,7 @@ from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.errors import EngineError
 from batchocr.processes import engine_slot
 from batchocr.processes import engines as pool_engines
-from batchocr.processes.counts import EngineCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.deduplicator import RequestDeduplicator
 from batchocr.processes.engine_messages import Answers, DeviceFound, EngineLimits, LoadModel, Ready, UseDevice
 from batchocr.processes.engine_process import EngineLoss
@@ -60,7 +60,7 @@ class SimulatedEngine:
     def __init__(self, use: UseDevice, command: object, clock: object) -> None:
         self.pid = 0
         self.channel = self
-        self.counts = EngineCounts()
+        self.counts = Counts()
         self.found: DeviceFound | None = None
         self.ready: Ready | None = None
         self.is_loading = False
@@ -108,7 +108,7 @@ class SimulatedEngine:
             return []
         done = [number for number in sorted(self.begun) if chance.random() < 0.5]
         self.begun.difference_update(done)
-        return [Answers(number, (WELL,) * len(self._prompts.pop(number)), EngineCounts()) for number in done]
+        return [Answers(number, (WELL,) * len(self._prompts.pop(number)), Counts()) for number in done]
 
 
 @pytest.fixture(autouse=True)

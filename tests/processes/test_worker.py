@@ -132,8 +132,9 @@ def test_a_document_is_opened_and_its_page_read_in_rounds(pool: WorkerPool, tmp_
     worker.send(ReadPage(2, path, 0))
     log = run_until(pool, outcomes(2))
     doc_id, size, mtime_ns = fingerprint(path)
-    reading = Reading("whole:40x30:20 half:20x30:20 half:20x30:20", (), image_tokens=6, output_tokens=9)
-    assert log.outcomes() == [Opened(1, 1, doc_id, size, mtime_ns), Finished(2, 40, 30, None, reading)]
+    said = "whole:40x30:20 half:20x30:20 half:20x30:20"
+    reading = Reading(said, (), image_tokens=6, output_tokens=9, width=40, height=30)
+    assert log.outcomes() == [Opened(1, 1, doc_id, size, mtime_ns), Finished(2, reading)]
     assert log.spans() == [
         (moment, task_id, activity)
         for task_id, activity in [(1, "open"), (2, "render"), (2, "post-process"), (2, "post-process")]

@@ -12,7 +12,7 @@ from batchocr.job.document_run import RowKey
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
-from batchocr.processes.counts import HostCounts
+from batchocr.processes.counts import Counts
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.pool import WorkerPool
@@ -112,7 +112,7 @@ class SimulatedWorker:
             case ReadPage() if (problem := self._machine.documents[message.path].problem) is not None:
                 self._end(Failed(number, problem))
             case Completions() if self._rounds.pop(number):
-                self._end(Finished(number, 1, 1, None, Reading("", (), 0, 0)))
+                self._end(Finished(number, Reading("", (), 0, 0)))
             case _:
                 self._rounds[number] = isinstance(message, Completions)
                 self._machine.say(self, Asked(number, SharedBatch(*share_batch(number, [QUESTION]))))
@@ -208,7 +208,7 @@ def simulate(
     pipeline = Pipeline(
         plan,
         machine,  # type: ignore[arg-type]
-        HostCounts(),
+        Counts(),
         lambda: (machine, pages_in_flight),  # type: ignore[arg-type, return-value]
         page_timeout_s,
     )

@@ -20,16 +20,15 @@ from batchocr import errors
 from batchocr.config import Config
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.progress import RunProgress
-from batchocr.job.stats.summary import Circumstances, make_report
+from batchocr.job.stats.report import make_report
 
 def report(
     reason="finished", found=10, failed=0, allowed=0.0, done_before=0, degraded=0, degraded_allowed=1.0
 ):
-    ledger = Ledger(documents=1, found=found, already_done=done_before)
+    ledger = Ledger(documents=1, found=found, already_done=done_before, exit_reason=reason, start_up_s=1.0, work_s=1.0)
     ledger.by_status.update({"ok": 10 - failed - degraded, "failed": failed, "degraded": degraded})
-    rates = Config(max_page_error_rate=allowed, max_degraded_rate=degraded_allowed)
-    ended = Circumstances(reason, start_up_s=1.0, work_s=1.0, workers=1, rates=rates)
-    return make_report(ledger, [], ended)
+    ledger.rates = Config(max_page_error_rate=allowed, max_degraded_rate=degraded_allowed)
+    return make_report(ledger, [])
 
 def wait_for_stop(stop):
     stop.phase = "reading"

@@ -12,10 +12,11 @@ from itertools import count
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batchocr.data import Block, PageResult
+from batchocr.data import Block, PageResult, Reading
 from batchocr.documents.audit.audit_table import read_settings
 from batchocr.errors import OutputError, UsageError
 from batchocr.tables import jsonl, parquet
@@ -23,7 +24,7 @@ from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import files_of, metadata_path, temporary_path
 from batchocr.tables.opened import open_rows
 from batchocr.tables.page_list import read_page_list
-from batchocr.tables.schema import BLOCK_TYPE, PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata
 from batchocr.tables.table import TableFormat, table_for
 
 METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200", "note": 'größer "than"\n'})
@@ -50,9 +51,59 @@ def table(out: Path) -> TableFormat:
     return table_for(out)
 
 
-def test_the_schema_has_the_fields_of_the_data() -> None:
-    assert PAGE_SCHEMA.names == [field.name for field in fields(PageResult)]
-    assert [field.name for field in BLOCK_TYPE] == [field.name for field in fields(Block)]
+def test_columns_are_what_they_were_in_every_table_of_this_version() -> None:
+    block = pa.struct(
+        [
+            pa.field("type", pa.string(), nullable=False),
+            pa.field("bbox", pa.list_(pa.float64()), nullable=False),
+            pa.field("angle", pa.int64()),
+            pa.field("content", pa.string()),
+            pa.field("merge_prev", pa.bool_(), nullable=False),
+            pa.field("confidence", pa.float64()),
+            pa.field("min_logprob", pa.float64()),
+            pa.field("tokens", pa.int64()),
+            pa.field("finish_reason", pa.string()),
+            pa.field("text_source", pa.string()),
+            pa.field("sub_type", pa.string()),
+            pa.field("description", pa.string()),
+        ]
+    )
+    written_out = pa.schema(
+        [
+            pa.field("source", pa.string(), nullable=False),
+            pa.field("page_index", pa.int64()),
+            pa.field("status", pa.string(), nullable=False),
+            pa.field("doc_id", pa.string()),
+            pa.field("page_count", pa.int64()),
+            pa.field("width", pa.int64()),
+            pa.field("height", pa.int64()),
+            pa.field("dpi", pa.float64()),
+            pa.field("error_kind", pa.string()),
+            pa.field("error_message", pa.string()),
+            pa.field("markdown", pa.string()),
+            pa.field("blocks", pa.list_(pa.field("item", block, nullable=False)), nullable=False),
+            pa.field("image_tokens", pa.int64(), nullable=False),
+            pa.field("output_tokens", pa.int64(), nullable=False),
+            pa.field("ink_outside", pa.float64()),
+            pa.field("text_layer_agreement", pa.float64()),
+            pa.field("layout_confidence", pa.float64()),
+            pa.field("layout_min_logprob", pa.float64()),
+            pa.field("attempts", pa.int64(), nullable=False),
+        ]
+    )
+    assert PAGE_SCHEMA.equals(written_out, check_metadata=True)
+
+
+def test_a_row_has_all_that_a_reading_says_of_its_page() -> None:
+    reading = Reading(
+        "# A title", BLOCKS, 30, 4, "block 1 looped", 0.1, 0.2, 0.3, -0.4, width=1700, height=2200, dpi=200.0
+    )
+    row = PageResult.of("a.pdf", 1, reading)
+    assert (row.source, row.page_index, row.status, row.error_message) == ("a.pdf", 1, "degraded", "block 1 looped")
+    assert {field.name: getattr(row, field.name) for field in fields(reading)} == {
+        field.name: getattr(reading, field.name) for field in fields(reading)
+    }
+    assert PageResult.of("a.pdf", 1, replace(reading, error_message=None)).status == "ok"
 
 
 def test_rows_and_metadata_come_back_as_they_were_written(out: Path, table: TableFormat) -> None:

@@ -189,7 +189,7 @@ def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
     """What becomes of a page once its worker is done with it."""
     if isinstance(ended, Failed | Loss):
         return _unreadable(position, row, ended.failure.message)
-    if not isinstance(ended, Finished) or (ended.width, ended.height) != (row.width, row.height):
+    if not isinstance(ended, Finished) or (ended.reading.width, ended.reading.height) != (row.width, row.height):
         return _unreadable(position, row, "the page is not drawn as it was when it was read")
     lines = lines_of(ended.reading.blocks)
     found = compare_page(row.blocks, lines)

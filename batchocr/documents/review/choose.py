@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 from batchocr.data import PageResult, Status
 from batchocr.option_values import PageSpec
+from batchocr.tables.page_quality import quality
 
 Sort = Literal["worst", "order", "random", "audit"]
 """`audit`: by the weight of what an audit found."""
@@ -57,20 +57,6 @@ def text_hash(row: PageResult) -> str:
 def key_of(row: PageResult) -> PageKey:
     """The row's, to find what an audit says of it."""
     return row.source, row.page_index, text_hash(row)
-
-
-def quality(row: PageResult) -> float:
-    """How good the page seems without a look at it, from 0 to 1; 0 if it was not read.
-
-    The product of the share of its ink that blocks cover, its agreement with the file's own text, and the confidence of
-    its least certain block, halved for each block that went in circles. What is not known counts as good.
-    """
-    if row.status == "failed":
-        return 0.0
-    certain = min((_share(block.confidence) for block in row.blocks), default=1.0)
-    loops = sum(block.finish_reason == "repetition" for block in row.blocks)
-    covered = 1.0 - _share(row.ink_outside, unknown=0.0)
-    return covered * _share(row.text_layer_agreement) * certain * 0.5 ** min(loops, 60)
 
 
 def worst_first(chosen: ChosenRow) -> tuple[float, ...]:
@@ -146,8 +132,3 @@ def _is_among(pages: PageSpec, row: PageResult) -> bool:
 @lru_cache(maxsize=16)
 def _indices(pages: PageSpec, page_count: int) -> frozenset[int]:
     return frozenset(pages.pages(page_count))
-
-
-def _share(value: float | None, unknown: float = 1.0) -> float:
-    """The value as a share from 0 to 1, as a table that another program made may hold any number."""
-    return unknown if value is None or math.isnan(value) else max(0.0, min(1.0, value))

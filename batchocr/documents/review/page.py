@@ -12,7 +12,8 @@ from PIL import Image
 from batchocr.data import Block, PageResult
 from batchocr.documents.findings import AuditFinding
 from batchocr.documents.markup.html import block_html
-from batchocr.documents.review.choose import ChosenRow, quality
+from batchocr.documents.review.choose import ChosenRow
+from batchocr.tables.page_quality import quality
 
 DPI = 110
 MAX_EDGE = 1600

@@ -53,8 +53,7 @@ def name_bottleneck(report: Report, *, pages_in_flight: int, on_gpu: bool) -> st
 
 def _of_the_host(report: Report) -> str:
     waits = f"the device waits {report.device.starved_share:.0%} of the time"
-    workers_share = sum(report.stages[stage].busy_share for stage in WORKER_STAGES)
-    if workers_share > _WORKERS_BUSY:
+    if sum(report.stages[stage].busy_share for stage in WORKER_STAGES) > _WORKERS_BUSY:
         stage = _busiest(report, WORKER_STAGES)
         return f"{stage}: {waits} and the workers are busy; raise --workers ({report.workers} now) if cores are free"
     if report.stages["write"].busy_share > _WRITE_BUSY:

@@ -1,48 +1,60 @@
-"""What became of each item of a run in progress."""
+"""What a run has to tell at its end, as it becomes known: what became of each item, and how the run went."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
+from batchocr.config import Config
 from batchocr.data import ErrorKind, PageResult, Status
 from batchocr.job.stats.quality import Quality
-from batchocr.processes.counts import AnswerCounts, HostCounts
+from batchocr.processes.counts import Counts
+
+ExitReason = Literal["finished", "stopped", "interrupted", "failed"]
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What became of the items. The first four are counted where the input is walked through, not here.
-
-    skipped_files: files in folders that are no documents, by suffix. documents_not_opened: documents for which a run
-    that ended early cannot say how many items they hold. pages_copied: not read, as their rows were made from those of
-    others. quality: of the pages read or copied; once the table is written, of all its rows. host: the work of the
-    run's own process and of its workers. table_s: how long the table took.
-    """
+    """What a run has to tell; the report is made from it, and from what its engines have counted."""
 
     documents: int = 0
     skipped_files: Mapping[str, int] = field(default_factory=dict)
+    """Files in folders that are no documents, by suffix."""
     documents_not_opened: int = 0
+    """Documents for which a run that ended early cannot say how many items they hold."""
     found: int = 0
+    """Items, as far as documents have been opened."""
     already_done: int = 0
+    """Items that earlier runs dealt with."""
     by_status: Counter[Status] = field(default_factory=Counter)
     errors: Counter[ErrorKind] = field(default_factory=Counter)
     pages_read: int = 0
     pages_copied: int = 0
+    """Not read, as their rows were made from those of others."""
     documents_copied: int = 0
-    answers: AnswerCounts = field(default_factory=AnswerCounts)
     image_tokens: int = 0
+    """Of the pages read, whoever asked for their answers first."""
     output_tokens: int = 0
     quality: Quality = field(default_factory=Quality)
-    host: HostCounts = field(default_factory=HostCounts)
+    """Of the pages read or copied; once the table is written, of all its rows."""
+    counts: Counts = field(default_factory=Counts)
+    """The work of the run's own process and of its workers."""
+    exit_reason: ExitReason = "finished"
+    start_up_s: float = 0.0
+    work_s: float = 0.0
     table_s: float = 0.0
+    """How long the table took."""
+    workers: int = 1
+    rates: Config = field(default_factory=Config)
+    """Has the shares of failed items, and of degraded and doubtful pages, that are allowed."""
+    peak_main_bytes: int | None = None
+    peak_worker_bytes: int | None = None
 
     def add_result(self, result: PageResult) -> None:
         """Count an item that this run has dealt with."""
-        self.by_status[result.status] += 1
-        if result.error_kind is not None:
-            self.errors[result.error_kind] += 1
+        self._count(result.status, result.error_kind)
         if result.status in ("ok", "degraded"):
             self.quality.add(result)
             if result.attempts == 0:
@@ -54,7 +66,10 @@ class Ledger:
 
     def add_done(self, status: Status, error_kind: ErrorKind | None = None) -> None:
         """Count an item that an earlier run has dealt with for good."""
-        self.by_status[status] += 1
+        self._count(status, error_kind)
         self.already_done += 1
+
+    def _count(self, status: Status, error_kind: ErrorKind | None) -> None:
+        self.by_status[status] += 1
         if error_kind is not None:
             self.errors[error_kind] += 1

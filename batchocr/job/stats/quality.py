@@ -17,15 +17,17 @@ _LITTLE_AGREEMENT: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Of a measure from 0 to 1, over the pages that have it. worst_tenth, worst_hundredth: so bad, or worse, is that
-    share of the pages. num_beyond: how many pages are worse than `bound`. Values are None where there are no pages."""
+    """Of a measure from 0 to 1, over the pages that have it."""
 
     pages: int
     median: float | None
+    """None without pages, like the next two."""
     worst_tenth: float | None
+    """So bad, or worse, is a tenth of the pages."""
     worst_hundredth: float | None
     bound: float
     num_beyond: int
+    """How many pages are worse than `bound`."""
 
 
 @dataclass(slots=True)
@@ -42,31 +44,20 @@ class Quality:
         if result.text_layer_agreement is not None:
             self.text_layer_agreement[round(result.text_layer_agreement * _STEPS)] += 1
 
+    def of_ink_outside(self) -> Distribution:
+        """Of the share of a page's ink that no block covers."""
+        return _distribution(self.ink_outside, _MUCH_OUTSIDE, more_is_worse=True)
 
-def distribution_of_ink_outside(quality: Quality) -> Distribution:
-    """Of the share of a page's ink that no block covers: the more, the worse."""
-    worst_first = sorted(quality.ink_outside.items(), reverse=True)
-    beyond = sum(count for step, count in worst_first if step > _MUCH_OUTSIDE * _STEPS)
-    return _distribution(worst_first, _MUCH_OUTSIDE, beyond)
-
-
-def distribution_of_agreement(quality: Quality) -> Distribution:
-    """Of the agreement with the PDF's own text: the less, the worse."""
-    worst_first = sorted(quality.text_layer_agreement.items())
-    beyond = sum(count for step, count in worst_first if step < _LITTLE_AGREEMENT * _STEPS)
-    return _distribution(worst_first, _LITTLE_AGREEMENT, beyond)
+    def of_agreement(self) -> Distribution:
+        """Of the agreement with the PDF's own text."""
+        return _distribution(self.text_layer_agreement, _LITTLE_AGREEMENT, more_is_worse=False)
 
 
-def _distribution(worst_first: list[tuple[int, int]], bound: float, num_beyond: int) -> Distribution:
-    pages = sum(count for _, count in worst_first)
-
-    def worst(share: float) -> float | None:
-        """The value of the last page among the worst ones of this share."""
-        left = ceil(pages * share)
-        for step, count in worst_first:
-            left -= count
-            if left <= 0:
-                return step / _STEPS
-        return None
-
-    return Distribution(pages, worst(0.5), worst(0.1), worst(0.01), bound, num_beyond)
+def _distribution(counts: Counter[int], bound: float, *, more_is_worse: bool) -> Distribution:
+    worst_first = sorted(counts.elements(), reverse=more_is_worse)
+    limit, pages = bound * _STEPS, len(worst_first)
+    num_beyond = sum(step > limit if more_is_worse else step < limit for step in worst_first)
+    median, tenth, hundredth = (
+        worst_first[ceil(pages * share) - 1] / _STEPS if pages else None for share in (0.5, 0.1, 0.01)
+    )
+    return Distribution(pages, median, tenth, hundredth, bound, num_beyond)

@@ -1,22 +1,24 @@
-"""The throughput report: what a run's counters say once it has ended."""
+"""The throughput report: what a run's counts say once it has ended."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from statistics import fmean
+from typing import Self, TypeAlias
 
-from batchocr.data import ErrorKind
+from batchocr.data import ErrorKind, Status, counted
 from batchocr.errors import ExitCode, OutputError
-from batchocr.job.stats.gates import GateCounts
+from batchocr.job.stats.ledger import ExitReason, Ledger
 from batchocr.job.stats.quality import Distribution
-from batchocr.processes.counts import Stage
+from batchocr.processes.counts import DEVICE_STAGES, WORKER_STAGES, Stage, StageCount, sum_of
+from batchocr.processes.engine_slot import EngineUse
 from batchocr.tables.atomic import atomic_file, reading, require_writable
 from batchocr.tables.files import UNFINISHED_REPORT
 
-ExitReason = Literal["finished", "stopped", "interrupted", "failed"]
 _BEGINNING = b'{\n  "pages_per_second": '
 """Of every report, those of runs on a cluster among them."""
 Setting: TypeAlias = str | int | float | bool | None
@@ -24,29 +26,61 @@ Setting: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """found: as far as documents have been opened. not_reached: items that no run has read, if this one ended early.
-    already_done: those of the others that earlier runs dealt with.
-    """
+    """The rows that there should be, of a run or of a table, by what became of them."""
 
     found: int
+    """As far as documents have been opened."""
     ok: int
     degraded: int
     failed: int
     skipped: int
     not_reached: int
+    """Those that no run has read, if this one ended early."""
     already_done: int
+    """Those of the others that earlier runs dealt with."""
+
+    @classmethod
+    def of(cls, rows: Counter[Status], *, found: int, not_reached: int = 0, already_done: int = 0) -> Self:
+        """The items, of which so many `rows` have each status."""
+        return cls(found, rows["ok"], rows["degraded"], rows["failed"], rows["skipped"], not_reached, already_done)
+
+    def exceeded(
+        self, max_page_error_rate: float, max_degraded_rate: float, max_doubtful_rate: float = 1.0, *, doubtful: int = 0
+    ) -> list[str]:
+        """A sentence for each share that is larger than it may be. Failures do not hide degraded or doubtful pages:
+        these are shares of the pages that were read."""
+        pages = self.ok + self.degraded
+        shares = (
+            (self.failed, self.found, "row", "failed", "--max-page-error-rate", max_page_error_rate),
+            (self.degraded, pages, "page", "came out incomplete", "--max-degraded-rate", max_degraded_rate),
+            (doubtful, pages, "page", "are doubtful", "--max-doubtful-rate", max_doubtful_rate),
+        )
+        return [
+            f"{count:,} of {counted(total, noun)} {what}, more than {option} {allowed:g} allows"
+            for count, total, noun, what, option, allowed in shares
+            if total and count / total > allowed
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """busy_share: of the work time; for worker stages, of that of all workers. mean_fill: None without a limit."""
+    """What a stage has done."""
 
     busy_seconds: float
     busy_share: float
+    """Of the work time; for worker stages, of that of all workers, and for device stages, of that of all engines."""
     batches: int
     mean_fill: float | None
+    """None without a limit."""
     items: int
     items_per_busy_second: float
+
+    @classmethod
+    def of(cls, count: StageCount, available_s: float) -> Self:
+        """What the stage has done. available_s: how long all processes together could have been busy with it."""
+        share, rate = _ratio(count.busy_s, available_s), _ratio(count.items, count.busy_s)
+        fill = count.items / count.limit_sum if count.limit_sum else None
+        return cls(count.busy_s, share, count.batches, fill, count.items, rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,43 +94,73 @@ class PerPage:
 
 @dataclass(frozen=True, slots=True)
 class SavedReport:
-    """What this run did not do twice. questions: all that its pages asked; from_run, from_cache: those of them that no
-    engine was asked, because another page of this run, or an earlier run, had. pages: rows made from those of a file of
-    the same bytes; documents: how many have such rows."""
+    """What this run did not do twice."""
 
     questions: int
+    """All that its pages asked."""
     from_run: int
+    """Those of them that no engine was asked, because another page of this run had asked the same."""
     from_cache: int
+    """Those that no engine was asked, because an earlier run had asked the same."""
     documents: int
+    """How many have rows made from those of another."""
     pages: int
+    """Rows made from those of a file of the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """A device and the engines that were there, or all devices together: then seconds and shares are means.
-
-    device: its name, or those of all. lost: how many of its engines. idle: not busy with any stage. starved: while no
-    page had a request. peak_memory_bytes: of the GPU, None on a CPU. peak_host_bytes: main memory of the largest
-    engine. batches_halved: by stage, how often a batch did not fit into memory and was tried again at half its size.
-    preemptions: how often a sequence had to begin again because the KV cache was full.
-    """
+    """A device and the engines that were there, or all devices together: then seconds and shares are means."""
 
     device: str
+    """Its name, or those of all."""
     kernels: str
     lost: int
+    """How many of its engines."""
     idle_seconds: float
+    """Not busy with any stage."""
     idle_share: float
     starved_seconds: float
+    """Idle while no page had a request."""
     starved_share: float
     model_flop_per_second: float
     peak_memory_bytes: int | None
+    """Of the GPU; None on a CPU."""
     peak_host_bytes: int | None
+    """Main memory of the largest engine."""
     batches_halved: Mapping[Stage, int]
+    """How often a batch did not fit into memory, and was tried again at half its size."""
     preemptions: int
+    """How often a sequence had to begin again because the KV cache was full."""
+
+    @classmethod
+    def of(cls, engines: Sequence[EngineUse], work_s: float) -> Self:
+        """These devices together; if there is none, one that was idle."""
+        done = sum_of(engine.counts for engine in engines)
+        counts = [engine.counts for engine in engines] or [done]
+        idle_s = [max(0.0, work_s - each.busy_s) for each in counts]
+        # An engine waits for its first request before the work begins.
+        starved_s = [min(each.starved_s, idle) for each, idle in zip(counts, idle_s, strict=True)]
+        return cls(
+            device=",".join(engine.device for engine in engines),
+            kernels="; ".join(dict.fromkeys(engine.kernels for engine in engines if engine.kernels)),
+            lost=sum(engine.num_lost for engine in engines),
+            idle_seconds=fmean(idle_s),
+            idle_share=_ratio(fmean(idle_s), work_s),
+            starved_seconds=fmean(starved_s),
+            starved_share=_ratio(fmean(starved_s), work_s),
+            model_flop_per_second=_ratio(done.model_flop, work_s),
+            peak_memory_bytes=done.peak_device_bytes or None,
+            peak_host_bytes=max((engine.peak_bytes or 0 for engine in engines), default=0) or None,
+            batches_halved=dict(done.batches_halved),
+            preemptions=done.preemptions,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
+    """The image tokens that waited between the stages of an engine."""
+
     mean_tokens: float
     max_tokens: int
 
@@ -110,28 +174,21 @@ class HostMemory:
     peak_engine_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The throughput report. Rates are per second of work, for what was read in this run; those of tokens, and the
-    means per page, for what was computed.
-
-    skipped_files: files in the folders of the input that are no documents, by suffix. table_seconds: for building the
-    table, once all rows were in the journal. bottleneck: one line, what limits the rate and the option that would
-    change that. ink_outside, text_layer_agreement: over all rows of the table; if there is none, over the pages read in
-    this run. worse_documents, worse_pages: those whose files have changed since an earlier run read them better.
-    doubtful: the pages of the table whose quality is under 0.5, if it was written. rows_gone, rows_not_asked: rows of
-    earlier runs that stay in the table and are no items of this run: of documents that are not there any more, and
-    others. With --prune, what was removed.
-    """
+    means per page, for what was computed."""
 
     pages_per_second: float
     image_tokens_per_second: float
     output_tokens_per_second: float
     exit_reason: ExitReason
-    error: str | None
+    error: str | None = None
+    """What ended a run that failed."""
     pages_read: int
     documents: int
     skipped_files: Mapping[str, int]
+    """Files in the folders of the input that are no documents, by suffix."""
     documents_not_opened: int
     items: Items
     errors: Mapping[ErrorKind, int]
@@ -139,26 +196,36 @@ class Report:
     start_up_seconds: float
     work_seconds: float
     table_seconds: float
+    """For building the table, once all rows were in the journal."""
     per_page: PerPage
     saved: SavedReport
     ink_outside: Distribution
+    """Over all rows of the table; if there is none, over the pages read in this run."""
     text_layer_agreement: Distribution
+    """Over the same rows."""
     stages: Mapping[Stage, StageReport]
     embedding_queue: QueueReport
     device: DeviceReport
     engines: tuple[DeviceReport, ...]
     host_memory: HostMemory
     workers: int
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """The devices, model, backend, dtype and batch sizes in use."""
     max_page_error_rate: float
     max_degraded_rate: float
     max_doubtful_rate: float
     bottleneck: str = ""
+    """One line: what limits the rate, and the option that would change that."""
     worse_documents: int = 0
     worse_pages: int = 0
+    """Pages that an earlier run read better, and whose files have changed since."""
     doubtful: int = 0
+    """The pages of the table whose quality is under 0.5, if it was written."""
     rows_gone: int = 0
+    """Rows of earlier runs that stay in the table though their documents are not there any more; with --prune, those
+    that were removed."""
     rows_not_asked: int = 0
+    """The other rows of earlier runs that are no items of this run, in the same way."""
 
     @property
     def complete(self) -> bool:
@@ -178,29 +245,69 @@ class Report:
     @property
     def exceeded(self) -> list[str]:
         """A sentence for each share that is larger than it may be."""
-        items = self.items
-        counts = GateCounts(items.found, items.failed, items.ok + items.degraded, items.degraded, self.doubtful)
-        return counts.exceeded(self.max_page_error_rate, self.max_degraded_rate, self.max_doubtful_rate)
+        rates = self.max_page_error_rate, self.max_degraded_rate, self.max_doubtful_rate
+        return self.items.exceeded(*rates, doubtful=self.doubtful)
 
     @property
     def exit_code(self) -> ExitCode | None:
         """The exit code of the command. None if an error ended the run, as that error has it."""
-        if self.exit_reason == "failed":
-            return None
+        early = {"failed": None, "interrupted": ExitCode.INTERRUPTED, "stopped": ExitCode.STOPPED}
         if not self.complete:
-            return ExitCode.INTERRUPTED if self.exit_reason == "interrupted" else ExitCode.STOPPED
+            return early[self.exit_reason]
         if not self.ledger_adds_up:
             return ExitCode.BUG
         return ExitCode.TOO_MANY_FAILURES if self.exceeded or self.worse_pages else ExitCode.DONE
 
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds, memory in bytes, shares from 0 to 1."""
-        added = {
-            "complete": self.complete,
-            "exit_code": self.exit_code,
-            "ledger_adds_up": self.ledger_adds_up,
-        }
-        return json.dumps(asdict(self) | added, indent=2, ensure_ascii=False)
+        ended = {"complete": self.complete, "exit_code": self.exit_code, "ledger_adds_up": self.ledger_adds_up}
+        return json.dumps(asdict(self) | ended, indent=2, ensure_ascii=False)
+
+
+def make_report(ledger: Ledger, engines: Sequence[EngineUse]) -> Report:
+    """The report of a run that has ended, but for an error that ended it, its settings, and what its table holds.
+
+    engines: what they did; none if there was nothing to do.
+    """
+    done = sum_of([ledger.counts, *(engine.counts for engine in engines)])
+    pages, work_s = ledger.pages_read, ledger.work_s
+    # A page that is begun again has the same answers, and its row counts them once: hence not below zero.
+    image_tokens = max(0, ledger.image_tokens - done.saved_image_tokens)
+    output_tokens = max(0, ledger.output_tokens - done.saved_output_tokens)
+    # A run that finished has none: if items are missing then, that is a bug, and must show.
+    not_reached = 0 if ledger.exit_reason == "finished" else ledger.found - ledger.by_status.total()
+    processes: dict[Stage, int] = dict.fromkeys(DEVICE_STAGES, max(1, len(engines)))
+    processes |= dict.fromkeys(WORKER_STAGES, ledger.workers)
+    device = DeviceReport.of(engines, work_s)
+    return Report(
+        pages_per_second=_ratio(pages, work_s),
+        image_tokens_per_second=_ratio(image_tokens, work_s),
+        output_tokens_per_second=_ratio(output_tokens, work_s),
+        exit_reason=ledger.exit_reason,
+        pages_read=pages,
+        documents=ledger.documents,
+        skipped_files=dict(ledger.skipped_files),
+        documents_not_opened=ledger.documents_not_opened,
+        items=Items.of(ledger.by_status, found=ledger.found, not_reached=not_reached, already_done=ledger.already_done),
+        errors=dict(ledger.errors.most_common()),
+        wall_seconds=ledger.start_up_s + work_s + ledger.table_s,
+        start_up_seconds=ledger.start_up_s,
+        work_seconds=work_s,
+        table_seconds=ledger.table_s,
+        per_page=PerPage(_ratio(done.patches, pages), _ratio(image_tokens, pages), _ratio(output_tokens, pages)),
+        saved=SavedReport(done.asked, done.from_run, done.from_cache, ledger.documents_copied, ledger.pages_copied),
+        ink_outside=ledger.quality.of_ink_outside(),
+        text_layer_agreement=ledger.quality.of_agreement(),
+        stages={stage: StageReport.of(count, work_s * processes.get(stage, 1)) for stage, count in done.stages.items()},
+        embedding_queue=QueueReport(_ratio(done.queue_token_sum, done.queue_samples), done.queue_max_tokens),
+        device=device,
+        engines=tuple(DeviceReport.of([engine], work_s) for engine in engines),
+        host_memory=HostMemory(ledger.peak_main_bytes, ledger.peak_worker_bytes, device.peak_host_bytes),
+        workers=ledger.workers,
+        max_page_error_rate=ledger.rates.max_page_error_rate,
+        max_degraded_rate=ledger.rates.max_degraded_rate,
+        max_doubtful_rate=ledger.rates.max_doubtful_rate,
+    )
 
 
 def require_place(path: Path) -> None:
@@ -217,3 +324,8 @@ def write_report(report: Report, path: Path) -> None:
     """Write the report as JSON, whole or not at all. Raises OutputError."""
     with atomic_file(path) as file:
         file.write(report.to_json().encode() + b"\n")
+
+
+def _ratio(amount: float, base: float) -> float:
+    """amount / base; 0 if base is 0."""
+    return amount / base if base else 0.0

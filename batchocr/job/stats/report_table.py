@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import timedelta
 
 from batchocr.data import counted
 from batchocr.job.stats.bottleneck import SIZE_OPTIONS
-from batchocr.job.stats.quality import Distribution
-from batchocr.job.stats.report import DeviceReport, Report, SavedReport, StageReport
+from batchocr.job.stats.report import DeviceReport, Report
 from batchocr.pages.input.folders import describe_skipped
 
 _WIDTH = 100
 _LABEL_WIDTH = 12
-_NOTHING = "–"
-_WORTH_SAYING_S = 1.0
 _SLOW = 0.1
 """Two decimals of fewer pages/s than this would say too little."""
 
@@ -27,18 +26,15 @@ def format_table(report: Report) -> str:
 
 
 def _heading(report: Report) -> str:
-    times = f"start-up {_duration(report.start_up_seconds)}, work {_duration(report.work_seconds)}"
-    if report.table_seconds >= _WORTH_SAYING_S:
-        times += f", table {_duration(report.table_seconds)}"
+    start_up, work, table = map(_duration, (report.start_up_seconds, report.work_seconds, report.table_seconds))
+    pages, rate = counted(report.pages_read, "page"), report.pages_per_second
+    shown = f"{rate:,.2f}" if rate >= _SLOW or not rate else f"{rate:.2g}"
     ended = "" if report.complete else f"; {report.exit_reason} before the end, run again to continue"
-    rate = report.pages_per_second
-    pages = counted(report.pages_read, "page")
-    return f"{pages} read at {f'{rate:,.2f}' if rate >= _SLOW or not rate else f'{rate:.2g}'} pages/s ({times}){ended}"
+    return f"{pages} read at {shown} pages/s (start-up {start_up}, work {work}, table {table}){ended}"
 
 
 def _summary(report: Report) -> Iterator[tuple[str, str]]:
     """What there is to say, each with its label; empty if there is nothing."""
-    page, queue = report.per_page, report.embedding_queue
     yield "items", _items(report)
     yield "errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items())
     if report.worse_pages:
@@ -47,20 +43,20 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     kept = {"of documents that are not there": report.rows_gone, "not asked for": report.rows_not_asked}
     yield "other rows", ", ".join(f"{count:,} {which}" for which, count in kept.items() if count)
     yield "input", describe_skipped(report.skipped_files)
-    tokens = f"{page.image_tokens:,.0f} image tokens, {page.output_tokens:,.0f} output tokens"
-    yield "per page", f"{page.patches:,.0f} patches, {tokens}"
-    tokens = f"{report.image_tokens_per_second:,.0f} image tokens, {report.output_tokens_per_second:,.0f} output tokens"
-    yield "per second", tokens
-    yield "saved", _saved(report.saved)
-    yield "quality", _quality(report)
+    yield "per page", _figures(asdict(report.per_page))
+    rates = {"image_tokens": report.image_tokens_per_second, "output_tokens": report.output_tokens_per_second}
+    yield "per second", _figures(rates)
+    if report.saved.questions or report.saved.pages:
+        yield "saved", _figures(asdict(report.saved))
+    for name, measure in (("ink outside", report.ink_outside), ("text layer", report.text_layer_agreement)):
+        if measure.pages:
+            yield name, _figures(asdict(measure))
     yield "device", _device(report.device)
     if len(report.engines) > 1:
         yield from (("", f"{engine.device}: {_device(engine)}") for engine in report.engines)
-    waiting = f"{queue.mean_tokens:,.0f} image tokens between the stages on average, {queue.max_tokens:,} at most"
-    yield "queue", waiting
-    yield "host", _host(report)
-    values = {name: f"{value:,}" if type(value) is int else value for name, value in report.settings.items()}
-    yield "settings", ", ".join(f"{name} {value}" for name, value in values.items())
+    yield "queue", _figures(asdict(report.embedding_queue))
+    yield "host", _figures(asdict(report.host_memory) | {"workers": report.workers})
+    yield "settings", _figures(report.settings)
 
 
 def _items(report: Report) -> str:
@@ -76,79 +72,39 @@ def _items(report: Report) -> str:
 
 
 def _device(device: DeviceReport) -> str:
-    parts = [
-        f"idle {_duration(device.idle_seconds)} ({device.idle_share:.0%}; {device.starved_share:.0%} waiting for pages)"
-    ]
-    if device.model_flop_per_second:
-        parts.append(_flop_per_s(device.model_flop_per_second))
+    said = [f"idle {device.idle_share:.0%} of the time, {device.starved_share:.0%} waiting for pages"]
     for stage, count in device.batches_halved.items():
-        parts.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {SIZE_OPTIONS[stage]}")
+        said.append(f"out of memory in {count} {stage} batch{'es' * (count != 1)}: lower {SIZE_OPTIONS[stage]}")
     if device.preemptions:
-        parts.append(f"begun again for lack of KV cache: {device.preemptions:,}; lower --llm-batch-size")
-    if device.peak_memory_bytes is not None:
-        parts.append(f"peak memory {_size(device.peak_memory_bytes)}")
-    if device.lost:
-        parts.append(f"{counted(device.lost, 'engine')} lost")
-    return ", ".join(parts)
+        said.append(f"begun again for lack of KV cache: {device.preemptions:,}; lower --llm-batch-size")
+    figures = {"peak_memory_bytes": device.peak_memory_bytes, "engines lost": device.lost}
+    return ", ".join([*said, f"{device.model_flop_per_second / 1e9:,.0f} GFLOP/s", _figures(figures)])
 
 
-def _saved(saved: SavedReport) -> str:
-    """What was not done twice; empty if there was nothing."""
-    said = []
-    answered = {"asked before in this run": saved.from_run, "found in the cache": saved.from_cache}
-    if answers := ", ".join(f"{count:,} {where}" for where, count in answered.items() if count):
-        said.append(f"of {saved.questions:,} questions {answers}")
-    if saved.pages:
-        pages = counted(saved.pages, "page")
-        said.append(f"{pages} of {counted(saved.documents, 'document')} with the bytes of another")
-    return "; ".join(said)
+def _figures(values: Mapping[str, object]) -> str:
+    """The values under their names in the JSON; what is not known is left out."""
+    return ", ".join(f"{name} {_figure(name, value)}" for name, value in values.items() if value is not None)
 
 
-def _quality(report: Report) -> str:
-    """Both measures of it; empty if no page has one."""
-    ink, agreement = report.ink_outside, report.text_layer_agreement
-    said = []
-    if ink.pages:
-        said.append(f"ink outside of blocks {_values(ink)}, above {ink.bound:g} on {ink.num_beyond:,} of {ink.pages:,}")
-    if agreement.pages:
-        pages = f"{agreement.num_beyond:,} of {agreement.pages:,}"
-        said.append(f"agreement with the text layer {_values(agreement)}, below {agreement.bound:g} on {pages}")
-    return "; ".join(said)
-
-
-def _values(measure: Distribution) -> str:
-    return f"{measure.median:.2f} (worst tenth {measure.worst_tenth:.2f}, hundredth {measure.worst_hundredth:.2f})"
-
-
-def _flop_per_s(rate: float) -> str:
-    return f"{rate / 1e12:,.2f} TFLOP/s" if rate >= 1e11 else f"{rate / 1e9:,.0f} GFLOP/s"
-
-
-def _host(report: Report) -> str:
-    memory = report.host_memory
-    main, worker, engine = map(_size, (memory.peak_main_bytes, memory.peak_worker_bytes, memory.peak_engine_bytes))
-    largest = f"{worker} in the largest worker (of {report.workers}), {engine} in the largest engine"
-    return f"peak memory {main} in the main process, {largest}"
+def _figure(name: str, value: object) -> str:
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"{value / 1e9:,.2f} GB"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def _stages(report: Report) -> Iterator[str]:
+    """A line for each stage that had something to do."""
     columns = f"{'busy':>12} {'share':>7} {'batches':>10} {'fill':>6} {'items':>11} {'per busy s':>11}"
     yield f"{'stage':<{_LABEL_WIDTH}} {columns}"
-    has_detector = "layout" in report.settings
-    for stage, stage_counts in report.stages.items():
-        if stage == "layout" and not has_detector:
-            continue
-        yield f"{stage:<{_LABEL_WIDTH}} {_stage_columns(stage_counts)}"
-
-
-def _stage_columns(counted: StageReport) -> str:
-    if counted.batches == 0:
-        return f"{_NOTHING:>12}"
-    fill = _NOTHING if counted.mean_fill is None else f"{counted.mean_fill:.0%}"
-    return (
-        f"{_duration(counted.busy_seconds):>12} {counted.busy_share:>7.0%} {counted.batches:>10,} {fill:>6} "
-        f"{counted.items:>11,} {counted.items_per_busy_second:>11,.1f}"
-    )
+    for name, stage in report.stages.items():
+        fill = "–" if stage.mean_fill is None else f"{stage.mean_fill:.0%}"
+        if stage.batches:
+            yield (
+                f"{name:<{_LABEL_WIDTH}} {_duration(stage.busy_seconds):>12} {stage.busy_share:>7.0%} "
+                f"{stage.batches:>10,} {fill:>6} {stage.items:>11,} {stage.items_per_busy_second:>11,.1f}"
+            )
 
 
 def _labelled(label: str, text: str) -> list[str]:
@@ -159,16 +115,4 @@ def _labelled(label: str, text: str) -> list[str]:
 
 
 def _duration(seconds: float) -> str:
-    if round(seconds, 1) < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes:02} min"
-
-
-def _size(num_bytes: int | None) -> str:
-    if num_bytes is None:
-        return _NOTHING
-    return f"{num_bytes / 1e9:,.2f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:,.0f} MB"
+    return f"{seconds:.1f} s" if round(seconds, 1) < 60 else str(timedelta(seconds=round(seconds)))

@@ -188,7 +188,7 @@ class MinerUProtocol:
             blocks=read,
             image_tokens=sum(answer.image_tokens for answer in answers),
             output_tokens=sum(answer.output_tokens for answer in answers),
-            degraded="; ".join(shortfalls) or None,
+            error_message="; ".join(shortfalls) or None,
             ink_outside=ink.share_outside(block.bbox for block in read),
             layout_confidence=layout.mean_probability,
             layout_min_logprob=layout.min_logprob,
