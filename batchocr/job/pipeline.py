@@ -22,10 +22,9 @@ from batchocr.job.row_queue import RowKey
 from batchocr.job.scheduler import PageScheduler
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.counts import HostCounts
-from batchocr.processes.deduplicator import RequestDeduplicator
-from batchocr.processes.engines import Engines
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.processes.pool import WorkerPool
+from batchocr.processes.questions import Questions
 from batchocr.processes.worker import Arrived, Asked, Loss, Worker
 from batchocr.storage.uris import is_uri
 
@@ -74,7 +73,7 @@ class Pipeline:
     ) -> None:
         self._intake = intake
         self._pool = pool
-        self._engines: RequestDeduplicator | Engines  # as `results` is given them: until then nothing is asked
+        self._engines: Questions  # as `results` is given them: until then nothing is asked
         self._counter = counter
         self._pages_in_flight = pages_in_flight
         self._fetches = any(is_uri(document.path) for document in intake.documents)
@@ -102,7 +101,7 @@ class Pipeline:
         return False
 
     def results(
-        self, engines: RequestDeduplicator | Engines, stop: StopSwitch, tick: Callable[[], None]
+        self, engines: Questions, stop: StopSwitch, tick: Callable[[], None]
     ) -> Iterator[tuple[RowKey, PageResult]]:
         """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; whatever
         takes longer than the grace period is left for the next run.

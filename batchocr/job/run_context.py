@@ -26,11 +26,10 @@ from batchocr.job.stats.summary import Circumstances, make_report
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
 from batchocr.pages.input.sources import Found
-from batchocr.processes.deduplicator import RequestDeduplicator
-from batchocr.processes.engine_slot import EngineUse
-from batchocr.processes.engines import Engines
+from batchocr.processes.engines import Engines, EngineUse
 from batchocr.processes.messages import Setup
 from batchocr.processes.pool import WorkerPool
+from batchocr.processes.questions import Questions
 from batchocr.tables.journal import Journal
 
 _TRIM_INTERVAL_S = 10.0
@@ -65,7 +64,7 @@ class RunContext:
         self.config = config
         self.finished = finished
         self.ledger = Ledger(documents=len(found.documents), skipped_files=found.skipped)
-        self.answers: RequestDeduplicator | None = None
+        self.questions: Questions | None = None
         self.engine_uses: list[EngineUse] = []
         self.pool: WorkerPool | None = None
         self._pipeline: Pipeline | None = None
@@ -107,11 +106,9 @@ class RunContext:
             if not (may_be_done and self._pipeline.is_all_done(_LOOK_AHEAD_S)):
                 self._announce()
                 self._engines = undo.enter_context(self.session.lend_engines())
-                if not self.session.reads_all:
-                    cache = self.session.open_cache()
-                    if cache is not None:
-                        undo.callback(cache.close)
-                    self.answers = RequestDeduplicator(self._engines, cache)
+                cache = None if self.session.reads_all else self.session.open_cache()
+                self.questions = Questions(self._engines, cache, shares=not self.session.reads_all)
+                undo.callback(self.questions.close)
             self._closing = undo.pop_all()
         self.work_started_s = time.perf_counter()
         self.stop.phase = "reading"
@@ -145,13 +142,13 @@ class RunContext:
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished; see Pipeline.results."""
-        assert self._pipeline is not None and self._engines is not None
+        assert self._pipeline is not None and self.questions is not None
 
         def tick_and_trim() -> None:
             tick()
             self._trim_memory()
 
-        return self._pipeline.results(self.answers or self._engines, self.stop, tick_and_trim)
+        return self._pipeline.results(self.questions, self.stop, tick_and_trim)
 
     def _trim_memory(self) -> None:
         now_s = time.monotonic()
@@ -235,7 +232,7 @@ def _whole_ledger(run: RunContext) -> Ledger:
             if row is not None:
                 ledger.add_done(row.status, row.error_kind)
     ledger.documents_copied = intake.num_copied
-    if run.answers is not None:
-        ledger.answers = run.answers.counts
+    if run.questions is not None:
+        ledger.answers = run.questions.counts
     ledger.documents_not_opened = 0 if intake.all_planned else len(intake.documents) - intake.num_known
     return ledger

@@ -11,7 +11,7 @@ from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.report import Report
 from batchocr.job.stats.summary import Circumstances, make_report
 from batchocr.processes.counts import WORKER_STAGES, Stage
-from batchocr.processes.engine_slot import EngineUse
+from batchocr.processes.engines import EngineUse
 from batchocr.processes.meter import Meter
 
 

@@ -23,7 +23,7 @@ from batchocr.job.stats.report import (
     StageReport,
 )
 from batchocr.processes.counts import DEVICE_STAGES, HOST_STAGES, STAGES, WORKER_STAGES, Stage, StageCount, sum_of
-from batchocr.processes.engine_slot import EngineUse
+from batchocr.processes.engines import EngineUse
 
 
 @dataclass(frozen=True, slots=True)
