@@ -23,7 +23,7 @@ import batchocr
 from batchocr import Ocr, PageResult
 from batchocr.data import Completion
 from batchocr.errors import EngineError, ModelError, NoInputError, UsageError
-from batchocr.processes.engines import Engines
+from batchocr.processes.questions import Questions
 from batchocr.tables.files import report_path
 from tests.support.process_template import USE
 from tests.support.running import children, draw_pdf, eventually, num_rows, read_rows, texts, workers_of
@@ -475,14 +475,14 @@ def test_a_loop_that_is_never_begun_loads_no_model(letters: list[Path], tmp_path
 def test_ctrl_c_while_a_loop_is_being_left_waits_for_what_reads_ahead(
     ocr: Ocr, letters: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pages, threads, take = ocr.process(letters), our_threads(), Engines.take_answers
+    pages, threads, take = ocr.process(letters), our_threads(), Questions.take_answers
     next(pages)
 
-    def take_slowly(engines: Engines) -> list[tuple[int, tuple[Completion, ...]]]:
+    def take_slowly(questions: Questions) -> list[tuple[int, tuple[Completion, ...]]]:
         time.sleep(0.5)
-        return take(engines)
+        return take(questions)
 
-    monkeypatch.setattr(Engines, "take_answers", take_slowly)
+    monkeypatch.setattr(Questions, "take_answers", take_slowly)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(0.2, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
     try:
@@ -490,7 +490,7 @@ def test_ctrl_c_while_a_loop_is_being_left_waits_for_what_reads_ahead(
             pages.close()  # type: ignore[attr-defined]
     finally:
         signal.signal(signal.SIGINT, before)
-        monkeypatch.setattr(Engines, "take_answers", take)
+        monkeypatch.setattr(Questions, "take_answers", take)
     assert our_threads() == threads
     assert workers_of() == []
     assert len(list(ocr.process(letters))) == len(letters)

@@ -14,8 +14,7 @@ from batchocr.errors import EngineError, UsageError
 from batchocr.processes.channel import wait_for
 from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.engine_messages import DeviceFound, KernelsTried, UseDevice
-from batchocr.processes.engine_process import EngineLoss, EngineProcess
-from batchocr.processes.running_clock import RunningClock
+from batchocr.processes.engines import EngineLoss, EngineProcess
 
 _LOOK_INTERVAL_S = 0.5
 
@@ -64,10 +63,9 @@ def _look(uses: Sequence[UseDevice]) -> list[DeviceFound | EngineLoss]:
     """What is found on these devices, or why nothing is, all at once. Raises EngineError if a process cannot be
     started."""
     processes: list[EngineProcess] = []
-    clock = RunningClock()
     try:
         for use in uses:
-            processes.append(EngineProcess(use, ENGINE_COMMAND, clock))
+            processes.append(EngineProcess(use, ENGINE_COMMAND))
         while not all(process.found or process.loss() for process in processes):
             wait_for([process.channel for process in processes], _LOOK_INTERVAL_S)
             for process in processes:

@@ -19,10 +19,9 @@ from batchocr.job.row_plan import RowPlan
 from batchocr.job.scheduler import Scheduler
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.counts import Counts
-from batchocr.processes.deduplicator import RequestDeduplicator
-from batchocr.processes.engines import Engines
 from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.processes.pool import WorkerPool
+from batchocr.processes.questions import Questions
 from batchocr.processes.worker import Arrived, Asked, Loss, Worker
 
 logger = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ class Pipeline:
         plan: RowPlan,
         pool: WorkerPool,
         counter: Counts,
-        load: Callable[[], tuple[RequestDeduplicator | Engines, int]],
+        load: Callable[[], tuple[Questions, int]],
         page_timeout_s: float,
     ) -> None:
         self._plan = plan
@@ -64,7 +63,7 @@ class Pipeline:
         self._counter = counter
         self._load = load
         self._page_timeout_s = page_timeout_s
-        self._engines: RequestDeduplicator | Engines | None = None
+        self._engines: Questions | None = None
         self._scheduler = Scheduler(plan, pool, page_timeout_s)
         self._tasks: dict[int, _Task] = {}
         self._finished: deque[tuple[RowKey, PageResult]] = deque()

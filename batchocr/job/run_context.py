@@ -27,11 +27,10 @@ from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
 from batchocr.pages.input.sources import Found
 from batchocr.processes.counts import sum_of
-from batchocr.processes.deduplicator import RequestDeduplicator
-from batchocr.processes.engine_slot import EngineUse
-from batchocr.processes.engines import Engines
+from batchocr.processes.engines import Engines, EngineUse
 from batchocr.processes.messages import Setup
 from batchocr.processes.pool import WorkerPool
+from batchocr.processes.questions import Questions
 from batchocr.tables.journal import Journal
 
 _TRIM_INTERVAL_S = 10.0
@@ -64,7 +63,7 @@ class RunContext:
         self.config = config
         self.finished = finished
         self.ledger = Ledger(documents=len(found.documents), skipped_files=found.skipped)
-        self.answers: RequestDeduplicator | None = None
+        self.questions: Questions | None = None
         self.engine_uses: list[EngineUse] = []
         self.pool: WorkerPool | None = None
         self.started_s = started_s
@@ -93,26 +92,24 @@ class RunContext:
         )
         with ExitStack() as undo:
             # The workers start up while the weights are being read.
-            self.pool = undo.enter_context(WorkerPool(self.session.workers, setup))
-            self._closing = undo.pop_all()
-        may_be_done = any(self.finished.rows(each.source) for each in self.plan.documents[:1] if self.finished)
-        if not may_be_done:
-            self._load()
+            self.pool = self._closing.enter_context(WorkerPool(self.session.workers, setup))
+            undo.callback(self._closing.close)
+            if not any(self.finished.rows(each.source) for each in self.plan.documents[:1] if self.finished):
+                self._load()
+            undo.pop_all()
         return self
 
-    def _load(self) -> tuple[RequestDeduplicator | Engines, int]:
+    def _load(self) -> tuple[Questions, int]:
         """Engines that have the model, and how many pages to have in flight for them."""
-        if self._engines is None:
+        if self.questions is None:
             self._announce()
             self._engines = self._closing.enter_context(self.session.lend_engines())
-            if not self.session.reads_all:
-                cache = self.session.open_cache()
-                if cache is not None:
-                    self._closing.callback(cache.close)
-                self.answers = RequestDeduplicator(self._engines, cache)
+            cache = None if self.session.reads_all else self.session.open_cache()
+            self.questions = Questions(self._engines, cache, shares=not self.session.reads_all)
+            self._closing.callback(self.questions.close)
             self.work_started_s = time.perf_counter()
             self.stop.phase = "reading"
-        return self.answers or self._engines, self.session.pages_in_flight
+        return self.questions, self.session.pages_in_flight
 
     @property
     def has_engines(self) -> bool:
@@ -229,7 +226,7 @@ def _whole_ledger(run: RunContext) -> Ledger:
             if row is not None:
                 ledger.add_done(row.status, row.error_kind)
     ledger.documents_copied = plan.copies.num_documents
-    if run.answers is not None:
-        ledger.counts = sum_of([ledger.counts, run.answers.counts])
+    if run.questions is not None:
+        ledger.counts = sum_of([ledger.counts, run.questions.counts])
     ledger.documents_not_opened = 0 if plan.all_planned else len(plan.documents) - plan.num_known
     return ledger

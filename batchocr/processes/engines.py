@@ -1,69 +1,274 @@
-"""The engines of a session: started, given request batches, watched, replaced. Knows nothing of pages or rows.
+"""The engines of a session: one for each device, started, asked, watched and replaced. Knows nothing of pages.
 
-A batch goes to the engine with the least to do. `batches` says what is asked again when an engine is lost.
+An engine process starts, is ready, and is lost. Then another takes its place, with what is known of the device, or the
+device is given up.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Final, Literal, TypeAlias
 
 from batchocr.config import BackendName
-from batchocr.data import Completion
-from batchocr.errors import EngineError, ModelError, UsageError
-from batchocr.processes.batches import RequestBatches
-from batchocr.processes.channel import Channel, wait_for
-from batchocr.processes.child import ENGINE_COMMAND
-from batchocr.processes.counts import Counts
-from batchocr.processes.engine_messages import DeviceFound, FromEngine, LoadModel, ToEngine, UseDevice
-from batchocr.processes.engine_process import EngineLoss, EngineProcess
-from batchocr.processes.engine_slot import EngineSlot, EngineUse
+from batchocr.errors import BatchOcrError, EngineError, ModelError, UsageError
+from batchocr.machine import peak_resident_bytes
+from batchocr.processes.channel import FROM_ENGINE, TO_ENGINE, Channel, ChannelError, wait_for
+from batchocr.processes.child import ENGINE_COMMAND, Child
+from batchocr.processes.counts import Counts, sum_of
+from batchocr.processes.engine_messages import (
+    REJECT,
+    TRYING,
+    Answers,
+    Broken,
+    DeviceFound,
+    Forget,
+    FromEngine,
+    LoadModel,
+    Logged,
+    Ready,
+    Refused,
+    ToEngine,
+    UseDevice,
+    Working,
+)
+from batchocr.processes.messages import Question, RequestBatch
 from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.running_clock import RunningClock
 
 logger = logging.getLogger(__name__)
 
-_LOOK_INTERVAL_S = 0.5
-
-Plan = Callable[[DeviceFound], LoadModel]
+EngineChannel: TypeAlias = Channel[ToEngine, FromEngine]
+Plan: TypeAlias = Callable[[DeviceFound], LoadModel]
 """What to load on a device. Raises UsageError if it has no room for it."""
+
+_LOOK_INTERVAL_S = 0.5
+_FIND_S = 300.0
+"""For loading torch, which may come from a slow file server, and looking at the device."""
+_LOAD_S = 1200.0
+"""For reading the weights and trying kernels."""
+_STEP_S = 60.0
+"""For a step that should take no time at all: the first ones may compile kernels."""
+_STEP_FACTOR = 10.0
+"""How many times as long as it was said to take a step may take, besides."""
+
+LossKind: TypeAlias = Literal["failed start", "loss at first", "loss", "kill"]
+"""How an engine was lost: before it was ready; when no engine of the device had ever given an answer without an error,
+or when one had; by a kill from outside."""
+_MAX_IN_A_ROW: Final[dict[LossKind, int]] = {"failed start": 6, "loss at first": 8, "loss": 24, "kill": 30}
+"""A device is given up after so many of a kind without an answer that is not an error, or, of failed starts, without an
+engine that was ready. The bad questions of a page cost at most four engines: see `questions`."""
+
+_QUESTION_WORK_PX: Final = 100 * 28 * 28
+"""What a question takes besides its image, in pixels of that."""
+
+_REFUSALS: Final = {"usage": UsageError, "model": ModelError, "engine": EngineError}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoss:
+    """Why an engine was lost."""
+
+    message: str
+    killed: bool = False
+    """By a SIGKILL from outside: a user, or the kernel's OOM killer. No question is to blame."""
+    refusal: BatchOcrError | None = None
+    """If it refused to start, or ended in the trial of a kernel: the error to raise if no other starts."""
+
+
+@dataclass(slots=True)
+class EngineUse:
+    """How a device was used by all engines that ran on it: the counts since the last `forget`, the rest ever."""
+
+    device: str
+    """Its name; several may be called cpu."""
+    kernels: str = ""
+    counts: Counts = field(default_factory=Counts)
+    num_lost: int = 0
+    peak_bytes: int | None = None
+    """The most host memory that any engine held."""
+    given_up: str = ""
+    """Why no engine runs on it any more; empty if one does."""
+    was_ready: bool = False
+    """Whether any engine was."""
+    has_answered: bool = False
+    """Whether any engine has given an answer that is not an error."""
+    in_a_row: Counter[LossKind] = field(default_factory=Counter)
+    """The losses since the last such answer."""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the device is to be given up."""
+        return any(self.in_a_row[kind] >= most for kind, most in _MAX_IN_A_ROW.items())
+
+
+class EngineProcess(Child[ToEngine, FromEngine, Answers]):
+    """An engine process and what is known about it."""
+
+    def __init__(self, message: UseDevice, command: Sequence[str], use: EngineUse | None = None) -> None:
+        """Start it. use: of its device before. Raises OSError."""
+        super().__init__(command, TO_ENGINE, FROM_ENGINE, name="engine")
+        self.use = use or EngineUse(message.device)
+        """Of its device, without what this process has done."""
+        self.found: DeviceFound | None = None
+        self.ready: Ready | None = None
+        self.is_loading = False
+        """Whether it has been told what to load."""
+        self.asked: dict[int, Sequence[Question]] = {}
+        """What it has not answered yet, by number."""
+        self.begun: set[int] = set()
+        """The numbers of what it has begun with."""
+        self.work_px = 0
+        """Roughly how much it has to do, as the pixels of images."""
+        self.counts = Counts()
+        """What it had done when it last answered."""
+        self._lost: EngineLoss | None = None
+        self._said = ""
+        self._clock = RunningClock()
+        self._due_s = 0.0
+        self._send(message, within_s=_FIND_S if message.try_kernels is None else _LOAD_S)
+
+    def load(self, plan: Plan) -> None:
+        """Have it load what is planned for its device, once it has found that. If there is no room, it is lost."""
+        if self.found is None or self.is_loading:
+            return
+        try:
+            self._send(plan(self.found), within_s=_LOAD_S)
+            self.is_loading = True
+        except UsageError as error:
+            self._lost = EngineLoss(str(error), refusal=error)
+
+    def ask(self, number: int, batch: SharedBatch, questions: Sequence[Question]) -> None:
+        """Have it answer these questions of a batch. number: what the answers come back under. Never blocks."""
+        self.asked[number] = questions
+        self.work_px += _work_px(questions)
+        try:
+            self._send(RequestBatch(number, batch.message.round, tuple(questions)), batch.duplicate(), within_s=_STEP_S)
+        except ChannelError as error:
+            self._break_off(error)
+
+    def forget(self) -> None:
+        """Drop all questions, and count from zero. What it is doing it does to the end."""
+        self.asked.clear()
+        self.begun.clear()
+        self.work_px, self.counts = 0, Counts()
+        if self.ready is not None:
+            self._send(Forget(), within_s=0.0)
+
+    def used(self) -> EngineUse:
+        """How its device has been used, by this process too. Its memory is known only while it lives."""
+        counts = sum_of([self.use.counts, self.counts])
+        peak_bytes = max(peak_resident_bytes(self.pid) or 0, self.use.peak_bytes or 0) or None
+        return replace(self.use, counts=counts, peak_bytes=peak_bytes)
+
+    def used_and_lost(self, loss: EngineLoss) -> EngineUse:
+        """As `used`, with this process as one more that was lost."""
+        in_use: LossKind = "kill" if loss.killed else "loss" if self.use.has_answered else "loss at first"
+        kind: LossKind = "failed start" if self.ready is None else in_use
+        return replace(self.used(), num_lost=self.use.num_lost + 1, in_a_row=self.use.in_a_row + Counter([kind]))
+
+    def loss(self) -> EngineLoss | None:
+        """Why it is lost: it said so, it died, broke the protocol, or took too long."""
+        if self._lost is None and self.fault is not None:
+            self._lost = EngineLoss(f"it broke off: {self.fault}")
+        if self._lost is None and self.channel.closed:
+            death = self.death()
+            self._lose(death.failure.message, killed=death.killed)
+        is_waited_for = bool(self.asked) if self.ready else self.is_loading or self.found is None
+        if self._lost is None and is_waited_for and self._clock.now() > self._due_s:
+            what = "a step takes" if self.ready else "loading the model takes" if self.found else "its start takes"
+            self._lose(f"{what} much longer than it should, as when a device hangs")
+        return self._lost
+
+    def _lose(self, message: str, *, killed: bool = False) -> None:
+        """It is lost without a word of its own. If it was trying a kernel, the next engine would be lost as well."""
+        refusal = None
+        if self._said.startswith(TRYING) and not killed:
+            tried = self._said.removeprefix(TRYING)
+            message += f"; it was {self._said}: leave it out with {REJECT}='{tried}'"
+            refusal = EngineError(message)
+        self._lost = EngineLoss(message, killed, refusal)
+
+    def _send(self, message: ToEngine, descriptor: int | None = None, *, within_s: float) -> None:
+        self._due_s = max(self._due_s, self._clock.now() + within_s)
+        self._tell(message, descriptor)
+
+    def _follow(self, message: FromEngine, descriptor: int | None) -> Sequence[Answers]:
+        if descriptor is not None:
+            os.close(descriptor)
+            raise ChannelError("it sent a descriptor")
+        match message:
+            case Logged():
+                self._said = message.message
+                logger.log(message.level, "%s", message.message)
+            case Refused():
+                self._lost = EngineLoss(message.message, refusal=_REFUSALS[message.error](message.message))
+            case Broken():
+                self._lost = EngineLoss(message.message)
+            case DeviceFound() if self.found is None:
+                self.found = message
+            case Ready() if self.found is not None and self.ready is None:
+                self.ready, self._due_s = message, 0.0
+                self.use.kernels, self.use.was_ready = message.kernels, True
+                del self.use.in_a_row["failed start"]
+            case Working() if self.ready is not None:
+                self.begun |= self.asked.keys() & message.begun
+                self._due_s = self._clock.now() + _STEP_S + _STEP_FACTOR * message.seconds
+            case Answers() if self.ready is not None:
+                return self._take(message)
+            case _:
+                raise ChannelError(f"it sent {message.type!r} out of turn")
+        return []
+
+    def _take(self, answers: Answers) -> list[Answers]:
+        """Nothing if the questions have been forgotten meanwhile. Raises ChannelError if it was asked others."""
+        questions = self.asked.pop(answers.task_id, None)
+        if questions is None:
+            return []
+        if len(answers.completions) != len(questions):
+            raise ChannelError(f"it gave {len(answers.completions)} answers to {len(questions)} questions")
+        self.begun.discard(answers.task_id)
+        self.work_px -= _work_px(questions)
+        self.counts = answers.counts
+        if any(completion.error is None for completion in answers.completions):
+            self.use.has_answered = True
+            self.use.in_a_row.clear()
+        # Others may be under way, for which it has announced more.
+        self._due_s = max(self._due_s, self._clock.now() + _STEP_S) if self.asked else 0.0
+        return [answers]
 
 
 class Engines:
     """One engine for each device. Belongs to one thread at a time.
 
-    After `open` and `load`: `ask`, wait until one of `channels` has something, and `take_answers`.
+    After `open` and `load`: ask those that are `able`, wait until one of `channels` has something, `receive` and
+    `replace_lost`.
     """
 
     def __init__(
-        self,
-        device: str,
-        backend: BackendName,
-        *,
-        try_bfloat16: bool = False,
-        command: Sequence[str] = ENGINE_COMMAND,
+        self, device: str, backend: BackendName, *, try_bfloat16: bool = False, command: Sequence[str] = ENGINE_COMMAND
     ) -> None:
         """device: as --device. try_bfloat16: as in UseDevice. command: to start an engine with."""
-        self._names = tuple(device.split(","))
-        self._backend = backend
-        self._try_bfloat16 = try_bfloat16
+        self.devices = tuple(device.split(","))
+        """Those that are to have an engine; final once opened."""
+        self._use_device = UseDevice("", backend, try_bfloat16=try_bfloat16)
         self._command = command
-        self._clock = RunningClock()
         self._plan: Plan | None = None
         self._max_batches = 0
-        self._is_starting = False
-        self._slots: list[EngineSlot] = []
+        self._engines: list[EngineProcess] = []
         self._given_up: list[EngineUse] = []
-        self._batches = RequestBatches()
 
     # Starting and ending
 
     def open(self) -> DeviceFound:
         """Start an engine on the first device that can be used, and wait until it has found that. Raises UsageError if
         none can be used, EngineError."""
-        *others, last = self._names
+        *others, last = self.devices
         for name in others:
             with suppress(UsageError):  # `load` tries it again, and warns of it
                 return self._open(name)
@@ -71,205 +276,136 @@ class Engines:
 
     def _open(self, name: str) -> DeviceFound:
         self._plan, self._given_up = None, []
-        with self._starting():
-            self._add(name)
-            while (found := self._slots[0].process.found) is None:
-                self._wait()
-        self._slots[0].use.device = found.device
-        opened, names = (found.device, found.alike) if name == "auto" else (name, self._names)
+        self._start([name])
+        found = self._engines[0].found
+        assert found is not None
+        self._engines[0].use.device = found.device
+        opened, names = (found.device, found.alike) if name == "auto" else (name, self.devices)
         others = list(names)
         others.remove(opened)
-        self._names = (opened, *others)
+        self.devices = (opened, *others)
         return found
 
     def load(self, plan: Plan, *, max_batches: int) -> None:
         """Start the engines of the other devices, and wait until all have loaded what is planned for them. Devices may
         be given up, with a warning; if none is left, raises what the last one refused with, or EngineError.
 
-        max_batches: how many all together have at once, and each its share; others wait for the next that has fewer.
-        Raises ModelError.
+        max_batches: the questions of how many pages all have at once together, and each its share of them. Raises
+        ModelError.
         """
-        if not self._slots:  # all that there were have been lost
+        if not self._engines:  # all that there were have been lost
             self.open()
         self._plan, self._max_batches = plan, max_batches
-        with self._starting():
-            for name in self._names[1:]:
-                self._add(name)
-            while not all(slot.is_ready for slot in self._slots):
-                self._wait()
+        self._start(self.devices[1:])
 
     def close(self) -> None:
         """End all engines, whatever they are doing."""
-        for slot in self._slots:  # they end at once, if they can, and together
-            slot.process.channel.close()
+        for engine in self._engines:  # they end at once, if they can, and together
+            engine.channel.close()
         with ExitStack() as closing:  # all of them, though Ctrl-C be pressed meanwhile
-            while self._slots:
-                closing.callback(self._slots.pop().process.close)
-        self._batches.drop()
+            while self._engines:
+                closing.callback(self._engines.pop().close)
 
     def forget(self) -> None:
-        """Drop all batches, and count from zero. Devices that were given up stay so."""
-        self._batches.drop()
-        for use in self._given_up:
+        """Drop what was asked, and count from zero. Devices that were given up stay so."""
+        for engine in self._engines:
+            engine.forget()
+        for use in [*self._given_up, *(engine.use for engine in self._engines)]:
             use.counts, use.num_lost = Counts(), 0
-        for slot in self._slots:
-            slot.forget()
 
     @property
     def are_loaded(self) -> bool:
         """Whether there are engines that have been told what to load."""
-        return self._plan is not None and bool(self._slots)
-
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """The devices that are to have an engine; final once opened."""
-        return self._names
-
-    @property
-    def channels(self) -> list[Channel[ToEngine, FromEngine]]:
-        """The channels of the current engines, to wait for."""
-        return [slot.process.channel for slot in self._slots]
+        return self._plan is not None and bool(self._engines)
 
     def uses(self) -> list[EngineUse]:
         """How each device was used since the last `forget`."""
-        for slot in self._slots:
-            slot.note_use()
-        return [replace(use) for use in [*(slot.use for slot in self._slots), *self._given_up]]
+        return [engine.used() for engine in self._engines] + [replace(use) for use in self._given_up]
 
     # Asking and answering
 
-    def ask(self, task_id: int, batch: SharedBatch, positions: Sequence[int] | None = None) -> None:
-        """Have a batch answered, or the questions at these positions. task_id: what it comes back under, with all these
-        answers, in this order; never the same for two batches at once. Never blocks."""
-        self._batches.add(task_id, batch, range(len(batch.message.questions)) if positions is None else positions)
-        self._assign()
+    @property
+    def channels(self) -> list[EngineChannel]:
+        """The channels of the current engines, to wait for."""
+        return [engine.channel for engine in self._engines]
 
-    def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
-        """The batches that have been answered since the last call. Replaces engines that are lost. Raises EngineError
-        if there is none any more."""
-        if not self._slots:
+    @property
+    def able(self) -> list[EngineProcess]:
+        """Those that can be asked more: they are ready, and have less than their share. The least busy comes first."""
+        share = -(-self._max_batches // max(1, len(self._engines)))
+        able = [engine for engine in self._engines if engine.ready is not None and len(engine.asked) < share]
+        return sorted(able, key=lambda engine: engine.work_px)
+
+    def is_trusted(self, engine: EngineProcess) -> bool:
+        """Whether what happens to it may be a question's fault, and not its device's: that has given an answer without
+        an error, or none has."""
+        return engine.use.has_answered or not any(other.use.has_answered for other in self._engines)
+
+    def receive(self) -> list[Answers]:
+        """What they have answered since the last call. Raises EngineError if there is no engine any more."""
+        if not self._engines:
             raise EngineError("there is no engine any more")
-        self._receive()
-        self._load_and_replace()
-        self._assign()
-        return self._batches.take_done()
+        return [answers for engine in self._engines for answers in engine.receive()]
 
-    def _receive(self) -> None:
-        for slot in self._slots:
-            for answers in slot.process.receive():
-                if any(completion.error is None for completion in answers.completions):
-                    slot.has_answered = True
-                    slot.num_losses = slot.num_killed = 0
-                self._batches.answer(slot.take_back(answers.task_id), answers.completions)
-
-    def _assign(self) -> None:
-        """Give out what is waiting, to the engines with the least to do. What is to be asked alone goes to one that
-        gets nothing more until it is idle."""
-        batches = self._batches
-        able = [slot for slot in self._slots if slot.is_ready and not any(part.is_alone for part in slot.sent.values())]
-        if batches.alone and (
-            fit := [slot for slot in able if self._is_trusted(slot) and not (slot.num_losses and batches.waiting)]
-        ):
-            slot = min(fit, key=lambda slot: slot.work)
-            able.remove(slot)
-            if not slot.sent:
-                slot.send(batches.alone.popleft())
-        share = -(-self._max_batches // max(1, len(self._slots)))
-        while batches.waiting and (able := [slot for slot in able if len(slot.sent) < share]):
-            min(able, key=lambda slot: slot.work).send(batches.waiting.popleft())
-
-    def _is_trusted(self, slot: EngineSlot) -> bool:
-        """Whether a question may be blamed for what happens here: this device has given a good answer, or none has."""
-        return slot.has_answered or not any(other.has_answered for other in self._slots)
+    def replace_lost(self) -> list[tuple[EngineProcess, EngineLoss]]:
+        """Replace engines that are lost, or give their devices up, and return them; let those load that have found
+        their devices. Raises BatchOcrError if there is no engine any more."""
+        lost = []
+        for engine in list(self._engines):
+            if self._plan is not None:
+                engine.load(self._plan)
+            if (loss := engine.loss()) is not None:
+                lost.append((engine, loss))
+                self._replace(engine, loss)
+        return lost
 
     # Watching and replacing
 
-    @contextmanager
-    def _starting(self) -> Iterator[None]:
-        """Inside, a refusal gives a device up at once, and that of the last device is raised as it is."""
-        self._is_starting = True
+    def _start(self, devices: Sequence[str]) -> None:
+        """Start engines on these, and wait until all have found their devices, and loaded what is planned. Raises
+        BatchOcrError as `_give_up` does."""
         try:
-            yield
+            for device in devices:
+                self._add(EngineUse(device), len(self._engines))
+            while not all(engine.ready if self._plan else engine.found for engine in self._engines):
+                self.replace_lost()
+                wait_for(self.channels, _LOOK_INTERVAL_S)
+                self.receive()
         except BaseException:
             self.close()
             raise
-        finally:
-            self._is_starting = False
 
-    def _wait(self) -> None:
-        self._load_and_replace()
-        wait_for(self.channels, _LOOK_INTERVAL_S)
-        self._receive()
-
-    def _add(self, device: str) -> None:
-        """Start an engine on a device. Raises EngineError if that is impossible, and it was the only one."""
+    def _add(self, use: EngineUse, index: int) -> None:
+        """Start an engine on a device, in place of the one at the index, if any. Raises BatchOcrError as `_give_up`."""
+        message = replace(self._use_device, device=use.device, num_sharing=len(self.devices))
         try:
-            self._slots.append(EngineSlot(device, self._start_process(device)))
-        except EngineError as error:
-            if not self._slots:
-                raise
-            self._given_up.append(EngineUse(device, given_up=str(error)))
-            logger.warning("going on without %s: %s", device, error)
-
-    def _load_and_replace(self) -> None:
-        """Let engines that have found their device load, and replace those that are lost. Raises BatchOcrError."""
-        for slot in list(self._slots):
-            process = slot.process
-            loss = process.loss()
-            if loss is None and self._plan is not None and process.found is not None and not process.is_loading:
-                try:
-                    process.load(self._plan(process.found))
-                except UsageError as error:
-                    loss = EngineLoss(str(error), refusal=error)
-            if loss is not None:
-                self._lose(slot, loss)
-
-    def _lose(self, slot: EngineSlot, loss: EngineLoss) -> None:
-        """Replace an engine, or give its device up, and see to it that its batches are asked again. Raises
-        BatchOcrError."""
-        try:
-            self._replace(slot, loss)
-        except BaseException:  # a Ctrl-C too: the next run opens all again
-            self.close()
-            raise
-
-    def _replace(self, slot: EngineSlot, loss: EngineLoss) -> None:
-        slot.note_use()
-        slot.count_loss(killed=loss.killed)
-        self._take_back(slot, loss)
-        slot.process.close()
-        slot.counts_of_lost = slot.use.counts
-        if (self._is_starting and loss.refusal is not None) or slot.is_hopeless:
-            self._give_up(slot, loss)
-            return
-        logger.warning("the engine on %s was lost, and is replaced: %s", slot.device, loss.message)
-        try:
-            slot.process = self._start_process(slot.device)
-        except EngineError as error:
-            self._give_up(slot, EngineLoss(str(error)))
-
-    def _take_back(self, slot: EngineSlot, loss: EngineLoss) -> None:
-        parts = {task_id: slot.take_back(task_id) for task_id in list(slot.sent)}
-        begun = [part for task_id, part in parts.items() if task_id in slot.process.begun]
-        others = [part for task_id, part in parts.items() if task_id not in slot.process.begun]
-        self._batches.lose(begun, others, killed=loss.killed, may_blame=self._is_trusted(slot), why=loss.message)
-
-    def _give_up(self, slot: EngineSlot, loss: EngineLoss) -> None:
-        """Go on without a device. Raises BatchOcrError if it was the last, or if it refused a model, as all would."""
-        self._slots.remove(slot)
-        slot.use.given_up = loss.message
-        self._given_up.append(slot.use)
-        if self._is_starting and loss.refusal is not None:
-            if not self._slots or isinstance(loss.refusal, ModelError):
-                raise loss.refusal
-        elif not self._slots:
-            raise EngineError(f"the engine on {slot.device} failed: {loss.message}")
-        logger.warning("going on without %s: %s", slot.device, loss.message)
-
-    def _start_process(self, device: str) -> EngineProcess:
-        """Raises EngineError."""
-        use = UseDevice(device, self._backend, len(self._names), self._try_bfloat16)
-        try:
-            return EngineProcess(use, self._command, self._clock)
+            self._engines[index : index + 1] = [EngineProcess(message, self._command, use)]
         except OSError as error:
-            raise EngineError(f"an engine process cannot be started: {error.strerror or error}") from error
+            why = f"an engine process cannot be started: {error.strerror or error}"
+            self._give_up(use, index, EngineLoss(why, refusal=EngineError(why)))
+
+    def _replace(self, engine: EngineProcess, loss: EngineLoss) -> None:
+        """Start another engine instead, or give the device up. Raises BatchOcrError as `_give_up` does."""
+        use, index = engine.used_and_lost(loss), self._engines.index(engine)
+        engine.close()  # it stays in the list until it is replaced: after a Ctrl-C it is found to be lost again
+        if use.is_hopeless or (loss.refusal is not None and not use.was_ready):
+            self._give_up(use, index, loss)
+        else:
+            logger.warning("the engine on %s was lost, and is replaced: %s", use.device, loss.message)
+            self._add(use, index)
+
+    def _give_up(self, use: EngineUse, index: int, loss: EngineLoss) -> None:
+        """Go on without a device, and the engine at the index. If there is no other, or none could load the model
+        either, raises BatchOcrError: what it refused with, if no engine was ever ready on it."""
+        del self._engines[index : index + 1]
+        use.given_up = loss.message
+        self._given_up.append(use)
+        refusal = None if use.was_ready else loss.refusal
+        if not self._engines or isinstance(refusal, ModelError):
+            raise refusal or EngineError(f"the engine on {use.device} failed: {loss.message}")
+        logger.warning("going on without %s: %s", use.device, loss.message)
+
+
+def _work_px(questions: Sequence[Question]) -> int:
+    """Roughly how much work they are: text grows with the area that it covers."""
+    return sum(_QUESTION_WORK_PX + prod(each.resize_to or (each.height, each.width)) for each in questions)

@@ -12,7 +12,7 @@ from batchocr.job.stats.bottleneck import name_bottleneck
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.report import make_report
 from batchocr.processes.counts import WORKER_STAGES, Stage
-from batchocr.processes.engine_slot import EngineUse
+from batchocr.processes.engines import EngineUse
 from batchocr.processes.meter import Meter
 
 

@@ -19,7 +19,7 @@ from batchocr.job.survey.estimate import Estimate, estimate_by, estimate_like
 from batchocr.job.survey.look import DocumentSeen
 from batchocr.job.survey.sample import Sample
 from batchocr.job.survey.survey import Survey
-from batchocr.processes.engine_slot import EngineUse
+from batchocr.processes.engines import EngineUse
 from batchocr.processes.meter import Meter
 
 

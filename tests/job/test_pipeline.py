@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
@@ -17,10 +17,12 @@ from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.child import _killing
 from batchocr.processes.counts import Counts
-from batchocr.processes.deduplicator import RequestDeduplicator
+from batchocr.processes.engine_messages import Answers
 from batchocr.processes.messages import Began, Completions, Failed, Finished, OpenDocument, Opened, Question, ReadPage
 from batchocr.processes.pixels import SharedBatch, share_batch
+from batchocr.processes.questions import Questions
 from batchocr.processes.worker import Arrived, Asked, Loss
+from tests.support.fake_engines import PatientEngines
 
 Message = OpenDocument | ReadPage | Completions
 Rows = Iterator[tuple[RowKey, PageResult]]
@@ -147,7 +149,7 @@ def question(prompt: str) -> Request:
 def pipeline_of(
     plan: RowPlan,
     pool: ScriptedPool,
-    engines: EchoingEngine | RequestDeduplicator | None = None,
+    engines: EchoingEngine | Questions | None = None,
     *,
     pages_in_flight: int = 4,
 ) -> Pipeline:
@@ -161,7 +163,7 @@ def read(
     stop: StopSwitch | None = None,
     paths: Sequence[str] = ("/nowhere/a.pdf",),
     limit: int | None = None,
-    engines: EchoingEngine | RequestDeduplicator | None = None,
+    engines: EchoingEngine | Questions | None = None,
 ) -> Rows:
     plan = RowPlan([Document(path, path) for path in paths], None, None, limit=limit)
     pipeline = pipeline_of(plan, pool, engines, pages_in_flight=pages_in_flight)
@@ -197,22 +199,17 @@ def test_a_page_that_costs_a_worker_once_is_read_by_another() -> None:
     assert (rows[1].status, rows[1].attempts, rows[1].markdown) == ("ok", 2, "1A 1B")
 
 
-class SlowEngine(EchoingEngine):
-    """Answers what was asked three looks ago. asked: the prompts, in order."""
+class SlowEngines(PatientEngines):
+    """Answers every third time that it is looked at."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[str] = []
-        self._later: deque[list[tuple[int, tuple[Completion, ...]]]] = deque([[], [], []])
+        self._looks = count()
 
-    def ask(self, key: int, batch: SharedBatch, positions: Sequence[int] = ()) -> None:
-        questions = [batch.message.questions[position] for position in positions]
-        self.asked += [each.prompt for each in questions]
-        self._later[-1].append((key, tuple(map(self._answer, questions))))
-
-    def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
-        self._later.append([])
-        return self._later.popleft()
+    def receive(self) -> list[Answers]:
+        if next(self._looks) % 3 == 2:
+            self.answer()
+        return super().receive()
 
 
 class SameQuestions(ScriptedPool):
@@ -230,30 +227,30 @@ class SameQuestions(ScriptedPool):
 
 
 def test_pages_that_wait_for_a_question_of_one_whose_worker_is_lost_have_its_answer() -> None:
-    engine, pool = SlowEngine(), SameQuestions(page_count=6)
-    rows = {key.page_index: row for key, row in read(pool, engines=RequestDeduplicator(engine))}  # type: ignore[arg-type]
+    engines, pool = SlowEngines(), SameQuestions(page_count=6)
+    rows = {key.page_index: row for key, row in read(pool, engines=Questions(engines))}  # type: ignore[arg-type]
     assert {(index, row.status, row.markdown) for index, row in rows.items()} == {
         (index, "ok", "A B") for index in range(6)
     }
-    assert engine.asked == ["a", "b"]
+    assert engines.prompts == ["a", "b"]
     assert rows[0].attempts == 2
 
 
 def test_pages_that_wait_for_one_another_hold_up_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "GRACE_S", -1.0)
-    engine, stop = SlowEngine(), StopSwitch()
+    engines, stop = PatientEngines(), StopSwitch()
     looks = count()
 
-    def never() -> list[tuple[int, tuple[Completion, ...]]]:
+    def never() -> list[Answers]:
         if next(looks) == 20:
             stop.request("terminated")
         return []
 
-    monkeypatch.setattr(engine, "take_answers", never)
+    monkeypatch.setattr(engines, "receive", never)
     pool = SameQuestions(page_count=6)
     pool.worker_dies = False
-    assert list(read(pool, stop=stop, engines=RequestDeduplicator(engine))) == []  # type: ignore[arg-type]
-    assert engine.asked == ["a", "b"]
+    assert list(read(pool, stop=stop, engines=Questions(engines))) == []  # type: ignore[arg-type]
+    assert engines.prompts == ["a", "b"]
     assert pool.begun == [0, 1, 2, 3], "as many as may be in flight, of which three wait for the first"
 
 

@@ -18,7 +18,7 @@ from batchocr.job.stats.report import Report, make_report, write_report
 from batchocr.job.stats.report_table import format_table
 from batchocr.machine import peak_resident_bytes
 from batchocr.processes.counts import STAGES, Counts, Stage, sum_of
-from batchocr.processes.engine_slot import EngineUse
+from batchocr.processes.engines import EngineUse
 from batchocr.processes.meter import Meter
 
 OK = PageResult("a.pdf", 0, "ok", image_tokens=4000, output_tokens=1000)

@@ -24,12 +24,13 @@ from batchocr.engine.model.vision import VisionModel
 from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.planning.architecture import read_architecture
 from batchocr.planning.limits import engine_limits
-from batchocr.processes import engine_process
+from batchocr.processes import engines as engines_module
 from batchocr.processes.channel import wait_for
 from batchocr.processes.engine_messages import DeviceFound, LoadModel
 from batchocr.processes.engines import Engines
 from batchocr.processes.meter import Meter
 from batchocr.processes.pixels import SharedBatch, share_batch
+from batchocr.processes.questions import Questions
 from tests.support import harmful_kernels
 from tests.support.checkpoints import make_checkpoint
 from tests.support.engine_thread import EngineThread
@@ -89,8 +90,7 @@ def test_a_kernel_that_ends_the_engine_is_named_and_left_out_if_the_user_says_so
     try:
         engines.open()
         engines.load(lambda found: plan(folder, found), max_batches=100)
-        engines.ask(0, batch_of(0))
-        assert all(completion.error is None for completion in take_all(engines, 1)[0])
+        assert all(completion.error is None for completion in ask(engines, [(0,)])[0])
         assert [use.num_lost for use in engines.uses()] == [0]
     finally:
         engines.close()
@@ -113,24 +113,25 @@ def batch_of(*numbers: int) -> SharedBatch:
     return SharedBatch(*share_batch(0, [request(number) for number in numbers]))
 
 
-def take_all(engines: Engines, number: int) -> Answers:
+def take_all(questions: Questions, number: int) -> Answers:
     """The answers to this many batches."""
     answers: Answers = {}
     deadline_s = time.monotonic() + DEADLINE_S
     while len(answers) < number:
         assert time.monotonic() < deadline_s
-        for key, completions in engines.take_answers():
+        for key, completions in questions.take_answers():
             assert key not in answers, "a batch was answered twice"
             answers[key] = completions
-        wait_for(engines.channels, 0.05 if len(answers) < number else 0)
+        wait_for(questions.channels, 0.05 if len(answers) < number else 0)
     return answers
 
 
 def ask(engines: Engines, batches: Sequence[Sequence[int]]) -> Answers:
     """What the engines answer to these batches, each of some of the requests."""
+    questions = Questions(engines, shares=False)
     for key, numbers in enumerate(batches):
-        engines.ask(key, batch_of(*numbers))
-    return take_all(engines, len(batches))
+        questions.ask(key, batch_of(*numbers))
+    return take_all(questions, len(batches))
 
 
 def texts(answers: Answers) -> dict[int, list[str]]:
@@ -193,7 +194,7 @@ def test_the_rounds_of_an_engine_that_is_killed_are_answered_by_another_and_nobo
     def kill_one(engine: Engine, meter: Meter) -> Answered:
         if not killed.is_set():
             killed.set()
-            engines._slots[0].process.channel.close()
+            engines.channels[0].close()
             time.sleep(0.05)
         return step(engine, meter)
 
@@ -215,7 +216,7 @@ def test_an_engine_that_hangs_is_replaced_once_its_step_takes_much_longer_than_i
         return step(engine, meter)
 
     monkeypatch.setattr(Engine, "step", hang_once)
-    monkeypatch.setattr(engine_process, "_STEP_S", 1.0)
+    monkeypatch.setattr(engines_module, "_STEP_S", 1.0)
     monkeypatch.setattr("tests.support.engine_thread._JOIN_S", 0.0)
     assert texts(ask(engines, ONE_BY_ONE)) == expected
     assert [use.num_lost for use in engines.uses()] == [1]
@@ -243,11 +244,11 @@ def test_ctrl_c_while_engines_are_being_ended_leaves_none(
 def test_what_was_asked_before_is_forgotten(make: Callable[[str], Engines]) -> None:
     engines = make("cpu,cpu")
     expected = texts(ask(engines, [(4,)]))
+    questions = Questions(engines)
     for key in range(4):
-        engines.ask(key + 10, batch_of(key))
+        questions.ask(key + 10, batch_of(key))
     engines.forget()
-    engines.ask(0, batch_of(4))
-    assert texts(take_all(engines, 1)) == expected
+    assert texts(ask(engines, [(4,)])) == expected
     assert sum(use.counts.patches for use in engines.uses()) == 4 * 6
 
 
@@ -290,29 +291,32 @@ def test_a_model_that_is_gone_when_an_engine_is_replaced_costs_only_that_engine(
     engines.load(lambda found: planned, max_batches=100)
     shutil.rmtree(copy)
     try:
-        engines._slots[0].process.channel.close()
+        engines.channels[0].close()
         answers = ask(engines, ONE_BY_ONE)
         assert not any(completion.error for [completion] in answers.values())
-        eventually(lambda: engines.take_answers() == [] and len(engines.channels) == 1)
+        questions = Questions(engines)
+        eventually(lambda: questions.take_answers() == [] and len(engines.channels) == 1)
     finally:
         engines.close()
 
 
 def test_engines_that_have_all_been_lost_are_an_error_and_not_silence(make: Callable[[str], Engines]) -> None:
     engines = make("cpu")
-    engines.ask(0, batch_of(0))
+    questions = Questions(engines)
+    questions.ask(0, batch_of(0))
     engines.close()
     with pytest.raises(EngineError, match="there is no engine any more"):
-        engines.take_answers()
+        questions.take_answers()
 
 
 def test_an_engine_has_no_more_rounds_than_it_may(make: Callable[[str], Engines]) -> None:
     engines = make("cpu")
     engines.load(lambda found: plan(Path(), found), max_batches=2)
+    [engine], questions = engines.able, Questions(engines)
     for key, numbers in enumerate(ONE_BY_ONE):
-        engines.ask(key, batch_of(*numbers))
-    assert len(engines._slots[0].sent) == 2
-    assert len(take_all(engines, 5)) == 5
+        questions.ask(key, batch_of(*numbers))
+    assert len(engine.asked) == 2
+    assert len(take_all(questions, 5)) == 5
 
 
 @pytest.mark.parametrize("prompt", ["<|image_pad|>", "<|vision_start|>" * 99])
@@ -321,8 +325,9 @@ def test_a_question_that_no_model_understands_is_answered_with_an_error(
 ) -> None:
     engines = make("cpu")
     odd = replace(request(0), prompt=prompt)
-    engines.ask(0, SharedBatch(*share_batch(0, [odd, request(1)])))
-    odd_answer, answer = take_all(engines, 1)[0]
+    questions = Questions(engines)
+    questions.ask(0, SharedBatch(*share_batch(0, [odd, request(1)])))
+    odd_answer, answer = take_all(questions, 1)[0]
     assert answer.error is None
     assert odd_answer.error or odd_answer.text is not None
     assert engines.uses()[0].num_lost == 0
@@ -366,12 +371,12 @@ def test_rounds_that_are_forgotten_while_an_engine_is_replaced_leave_it_well(
     expected = texts(ask(engines, [(4,)]))
     with monkeypatch.context() as broken:
         break_on(broken, 0)
-        engines.ask(0, batch_of(0))
+        questions = Questions(engines)
+        questions.ask(0, batch_of(0))
         while engines.uses()[0].num_lost == 0:
-            assert engines.take_answers() == []
+            assert questions.take_answers() == []
     engines.forget()
-    engines.ask(0, batch_of(4))
-    assert texts(take_all(engines, 1)) == expected
+    assert texts(ask(engines, [(4,)])) == expected
     assert engines.uses()[0].num_lost == 0
 
 

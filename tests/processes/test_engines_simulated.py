@@ -6,21 +6,30 @@ Hundreds of runs, each with its own seed: every batch is answered once, the run 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.errors import EngineError
-from batchocr.processes import engine_slot
 from batchocr.processes import engines as pool_engines
 from batchocr.processes.counts import Counts
-from batchocr.processes.deduplicator import RequestDeduplicator
-from batchocr.processes.engine_messages import Answers, DeviceFound, EngineLimits, LoadModel, Ready, UseDevice
-from batchocr.processes.engine_process import EngineLoss
+from batchocr.processes.engine_messages import (
+    Answers,
+    Broken,
+    DeviceFound,
+    EngineLimits,
+    FromEngine,
+    LoadModel,
+    Ready,
+    Working,
+)
 from batchocr.processes.engines import Engines
+from batchocr.processes.messages import Question
 from batchocr.processes.pixels import SharedBatch, share_batch
+from batchocr.processes.questions import Questions
+from tests.support.fake_engines import SimulatedEngine
 
 NUM_ROUNDS, IN_FLIGHT, MOST_QUESTIONS = 24, 12, 4
 GOOD, BAD = "good", "bad"
@@ -52,70 +61,45 @@ class World:
         self.chance = random.Random(self.seed)
 
 
-class SimulatedEngine:
-    """Stands for EngineProcess. It begins with some batches at each step, and answers some of them at the next ones."""
+class EngineOfTheWorld(SimulatedEngine):
+    """It begins with some batches at each step, and answers some of them at the next ones."""
 
     world: World
 
-    def __init__(self, use: UseDevice, command: object, clock: object) -> None:
-        self.pid = 0
-        self.channel = self
-        self.counts = Counts()
-        self.found: DeviceFound | None = None
-        self.ready: Ready | None = None
-        self.is_loading = False
-        self.begun: set[int] = set()
-        self._device = use.device
-        self._prompts: dict[int, list[str]] = {}
-        self._lost: EngineLoss | None = None
-
-    def load(self, message: LoadModel) -> None:
-        self.is_loading = True
-
-    def ask(self, number: int, batch: SharedBatch, positions: Sequence[int]) -> None:
-        self._prompts[number] = [batch.message.questions[position].prompt for position in positions]
-
-    def loss(self) -> EngineLoss | None:
-        return self._lost
-
-    def close(self) -> None:
-        """It holds nothing; neither does the channel that it also stands for."""
-
-    def receive(self) -> list[Answers]:
-        chance = self.world.chance
-        if self._lost is not None or chance.random() < 0.3:
-            return []
+    def says(self) -> Iterator[FromEngine]:
+        chance, device = self.world.chance, self.use.device
+        if chance.random() < 0.3:
+            return
         if self.found is None:
-            self.found = DeviceFound(self._device, (self._device,), "reference", 1)
-        elif self.is_loading and self.ready is None:
-            if chance.random() < self.world.stillborn:
-                self._lost = EngineLoss("it did not start", killed=chance.random() < 0.5)
-            else:
-                self.ready = Ready("")
+            yield DeviceFound(device, (device,), "reference", 1)
         elif self.ready is not None:
-            return self._work(chance)
-        return []
+            yield from self._work(chance)
+        elif self.is_loading:
+            if chance.random() >= self.world.stillborn:
+                yield Ready("")
+            elif chance.random() < 0.5:
+                self.close()
+            else:
+                yield Broken("it did not start")
 
-    def _work(self, chance: random.Random) -> list[Answers]:
-        if chance.random() < self.world.killed:
-            self._lost = EngineLoss("it was killed", killed=True)
-        fresh = [number for number in self._prompts if number not in self.begun]
-        self.begun.update(fresh[: chance.randint(0, 6)])
-        is_bad = any(BAD in self._prompts[number] for number in self.begun)
-        if self._lost is None and (is_bad or (self.begun and self._device in self.world.broken)):
-            self._lost = EngineLoss("it broke")
-        if self._lost is not None:
-            return []
-        done = [number for number in sorted(self.begun) if chance.random() < 0.5]
-        self.begun.difference_update(done)
-        return [Answers(number, (WELL,) * len(self._prompts.pop(number)), Counts()) for number in done]
+    def _work(self, chance: random.Random) -> Iterator[FromEngine]:
+        is_killed = chance.random() < self.world.killed
+        fresh = [number for number in self.asked if number not in self.begun]
+        yield Working(0.0, tuple(fresh[: chance.randint(0, 6)]))
+        is_bad = any(question.prompt == BAD for number in self.begun for question in self.asked[number])
+        if is_killed:
+            self.close()
+        elif is_bad or (self.begun and self.use.device in self.world.broken):
+            yield Broken("it broke")
+        else:
+            for number in [number for number in sorted(self.begun) if chance.random() < 0.5]:
+                yield Answers(number, (WELL,) * len(self.asked[number]), Counts())
 
 
 @pytest.fixture(autouse=True)
 def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_engines, "EngineProcess", SimulatedEngine)
+    monkeypatch.setattr(pool_engines, "EngineProcess", EngineOfTheWorld)
     monkeypatch.setattr(pool_engines, "wait_for", lambda *_: set())
-    monkeypatch.setattr(engine_slot, "peak_resident_bytes", lambda _: None)
 
 
 def batch_of(prompts: Sequence[str]) -> SharedBatch:
@@ -134,19 +118,19 @@ def opened(devices: str) -> Engines:
 
 def read(world: World, devices: str, bad: Sequence[int]) -> tuple[int, int]:
     """Have all batches answered, of which `bad` have a bad question; how many bad and good questions had an error."""
-    SimulatedEngine.world = world
+    EngineOfTheWorld.world = world
     batches = {
         key: [GOOD] * world.chance.randint(0, MOST_QUESTIONS - 1) + [BAD if key in bad else GOOD]
         for key in range(NUM_ROUNDS)
     }
     to_ask, in_flight = list(batches), set[int]()
     blamed = {BAD: 0, GOOD: 0}
-    engines = opened(devices)
+    questions = Questions(opened(devices), shares=False)
     for _ in range(MOST_STEPS):
         while to_ask and len(in_flight) < IN_FLIGHT:
             in_flight.add(to_ask[0])
-            engines.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
-        for key, completions in engines.take_answers():
+            questions.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
+        for key, completions in questions.take_answers():
             in_flight.remove(key)
             for prompt, completion in zip(batches[key], completions, strict=True):
                 blamed[prompt] += completion.error is not None
@@ -176,19 +160,19 @@ def test_every_round_is_answered_once_and_only_bad_questions_are_blamed(
 )
 def test_every_round_is_answered_once_if_pages_share_their_questions(num_bad: int, killed: float) -> None:
     for seed in range(15):
-        world = SimulatedEngine.world = World(seed, killed=killed)
+        world = EngineOfTheWorld.world = World(seed, killed=killed)
         names = [f"{GOOD} {number}" for number in range(12)]
         bad = world.chance.sample(range(NUM_ROUNDS), num_bad)
         batches = {
             key: world.chance.choices(names, k=world.chance.randint(1, MOST_QUESTIONS)) + [BAD] * (key in bad)
             for key in range(NUM_ROUNDS)
         }
-        shared = RequestDeduplicator(opened("d0,d1"))
+        questions = Questions(opened("d0,d1"))
         to_ask, answered = list(batches), dict[int, list[bool]]()
         for _ in range(MOST_STEPS):
             while to_ask and NUM_ROUNDS - len(to_ask) - len(answered) < IN_FLIGHT:
-                shared.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
-            for key, completions in shared.take_answers():
+                questions.ask(to_ask[0], batch_of(batches[to_ask.pop(0)]))
+            for key, completions in questions.take_answers():
                 assert key not in answered
                 answered[key] = [completion.error is not None for completion in completions]
             if len(answered) == NUM_ROUNDS:
@@ -196,9 +180,143 @@ def test_every_round_is_answered_once_if_pages_share_their_questions(num_bad: in
         else:
             raise AssertionError(f"seed {seed}: some are never answered")
         assert answered == {key: [prompt == BAD for prompt in prompts] for key, prompts in batches.items()}
-        assert shared.counts.asked == sum(map(len, batches.values()))
+        assert questions.counts.asked == sum(map(len, batches.values()))
 
 
 def test_a_device_that_fails_at_everything_is_given_up_before_many_are_blamed_for_it() -> None:
+    EngineOfTheWorld.world = World(0, broken=("d0",))
+    engines = opened("d0")
+    questions = Questions(engines, shares=False)
+    for key in range(NUM_ROUNDS):
+        questions.ask(key, batch_of([GOOD]))
     with pytest.raises(EngineError, match="the engine on d0 failed: it broke"):
-        read(World(0, broken=("d0",)), "d0", [])
+        while True:
+            assert questions.take_answers() == []
+    assert [use.num_lost for use in engines.uses()] == [8]
+
+
+@pytest.mark.parametrize(
+    ("broken", "killed", "num_lost"), [(("d0",), 0.0, 24), ((), 1.0, 30)], ids=["it breaks", "it is killed"]
+)
+def test_a_device_that_has_worked_is_given_up_after_more_losses(
+    broken: tuple[str, ...], killed: float, num_lost: int
+) -> None:
+    world = EngineOfTheWorld.world = World(0)
+    engines = opened("d0")
+    questions = Questions(engines, shares=False)
+    for key in range(NUM_ROUNDS):
+        questions.ask(key, batch_of([GOOD]))
+    while not questions.take_answers():
+        assert engines.uses()[0].num_lost == 0
+    world.broken, world.killed = broken, killed
+    with pytest.raises(EngineError, match="the engine on d0 failed: it "):
+        while True:
+            questions.take_answers()
+    assert [use.num_lost for use in engines.uses()] == [num_lost]
+
+
+def test_a_device_on_which_no_engine_starts_is_given_up_after_six() -> None:
+    EngineOfTheWorld.world = World(0, stillborn=1.0)
+    engines = Engines("d0", "reference")
+    engines.open()
+    with pytest.raises(EngineError, match="the engine on d0 failed: it "):
+        engines.load(lambda found: LoadModel("", "float32", "auto", LIMITS), max_batches=IN_FLIGHT)
+    assert [use.num_lost for use in engines.uses()] == [6]
+
+
+class GreedyEngine(SimulatedEngine):
+    """It begins with all that it has, and breaks on a bad question; at its next step it has the answers."""
+
+    asks: list[tuple[int, int]]
+    """How much each was asked at once: how many batches it had by then, and how many questions came in this."""
+    had: list[int]
+    """How many batches each had that broke."""
+
+    def ask(self, number: int, batch: SharedBatch, questions: Sequence[Question]) -> None:
+        super().ask(number, batch, questions)
+        self.asks.append((len(self.asked), len(questions)))
+
+    def says(self) -> Iterator[FromEngine]:
+        if self.found is None:
+            yield DeviceFound("d0", ("d0",), "reference", 1)
+        elif self.ready is None:
+            yield Ready("")
+        elif self.asked.keys() - self.begun:
+            yield Working(0.0, tuple(self.asked))
+            if any(question.prompt == BAD for questions in self.asked.values() for question in questions):
+                self.had.append(len(self.asked))
+                yield Broken("it broke")
+        else:
+            for number, questions in list(self.asked.items()):
+                yield Answers(number, (WELL,) * len(questions), Counts())
+
+
+def read_a_bad_page(
+    bad_page: list[str], *, beside: int, max_batches: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Engines, list[bool]]:
+    """Have the questions of a page answered, and of so many good ones; which of the page had an error."""
+    monkeypatch.setattr(pool_engines, "EngineProcess", GreedyEngine)
+    GreedyEngine.asks, GreedyEngine.had = [], []
+    engines = Engines("d0", "reference")
+    engines.open()
+    engines.load(lambda found: LoadModel("", "float32", "auto", LIMITS), max_batches=max_batches)
+    questions, answers = Questions(engines, shares=False), dict[int, tuple[Completion, ...]]()
+    questions.ask(0, batch_of(bad_page))
+    for key in range(1, beside + 1):
+        questions.ask(key, batch_of([GOOD] * 3))
+    while len(answers) <= beside:
+        answers.update(questions.take_answers())
+    blamed = [each.error is not None for each in answers.pop(0)]
+    assert not any(each.error for completions in answers.values() for each in completions)
+    return engines, blamed
+
+
+@pytest.mark.parametrize(
+    ("bad_page", "beside", "num_lost", "asked_alone"),
+    [
+        ([GOOD, BAD, GOOD], 499, 3, [3] * 500 + [1] * 3),
+        ([BAD], 499, 3, [3] * 499 + [1, 1]),
+        ([GOOD, BAD, GOOD], 0, 3, [3, 1, 1, 1]),
+        ([BAD] * 9, 0, 4, [9, 1, 1]),
+    ],
+    ids=["one of three", "one alone", "nothing else to answer", "all of a page"],
+)
+def test_a_page_with_bad_questions_costs_few_engines_and_its_device_is_not_given_up(
+    bad_page: list[str], beside: int, num_lost: int, asked_alone: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines, blamed = read_a_bad_page(bad_page, beside=beside, max_batches=beside + 1, monkeypatch=monkeypatch)
+    assert blamed == [prompt == BAD for prompt in bad_page]
+    assert [use.num_lost for use in engines.uses()] == [num_lost]
+    assert sorted(GreedyEngine.asks[beside + 1 :], reverse=True) == [(1, number) for number in asked_alone]
+
+
+def test_what_is_suspect_is_asked_of_an_engine_that_has_nothing_else_though_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, blamed = read_a_bad_page([GOOD, BAD], beside=40, max_batches=4, monkeypatch=monkeypatch)
+    assert blamed == [False, True]
+    assert GreedyEngine.had == [4, 1, 1]
+
+
+def test_an_engine_whose_replacement_was_interrupted_is_replaced_in_the_next_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    EngineOfTheWorld.world = World(0, broken=("d1",))
+    engines = opened("d0,d1")
+
+    def interrupted(*_: object) -> EngineOfTheWorld:
+        raise KeyboardInterrupt
+
+    questions = Questions(engines)
+    questions.ask(0, batch_of([GOOD] * 2))
+    questions.ask(1, batch_of([f"{GOOD} too"]))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(pool_engines, "EngineProcess", interrupted)
+        for _ in range(MOST_STEPS):
+            questions.take_answers()
+    questions.close()
+    engines.forget()
+    EngineOfTheWorld.world = World(0)
+    questions = Questions(engines)
+    while len(engines.able) < 2:
+        assert questions.take_answers() == []

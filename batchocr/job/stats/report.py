@@ -15,7 +15,7 @@ from batchocr.errors import ExitCode, OutputError
 from batchocr.job.stats.ledger import ExitReason, Ledger
 from batchocr.job.stats.quality import Distribution
 from batchocr.processes.counts import DEVICE_STAGES, WORKER_STAGES, Stage, StageCount, sum_of
-from batchocr.processes.engine_slot import EngineUse
+from batchocr.processes.engines import EngineUse
 from batchocr.tables.atomic import atomic_file, reading, require_writable
 from batchocr.tables.files import UNFINISHED_REPORT
 

@@ -3,46 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import tracemalloc
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from batchocr.data import Completion, Pixels, Request, Sampling, failed_completion
+from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.processes.counts import Counts
-from batchocr.processes.deduplicator import RequestDeduplicator, _Kept
 from batchocr.processes.pixels import SharedBatch, digest_of, share_batch
-
-
-class PatientEngines:
-    """Answers each question with its prompt in capitals, when it is told to; one in `deadly` with an error."""
-
-    channels = ()
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.deadly: set[str] = set()
-        self._waiting: list[tuple[int, list[str]]] = []
-        self._done: list[tuple[int, tuple[Completion, ...]]] = []
-
-    def ask(self, key: int, batch: SharedBatch, positions: Sequence[int]) -> None:
-        prompts = [batch.message.questions[position].prompt for position in positions]
-        self.asked += prompts
-        self._waiting.append((key, prompts))
-
-    def answer(self) -> None:
-        self._done += [(key, tuple(map(self._completion, prompts))) for key, prompts in reversed(self._waiting)]
-        self._waiting.clear()
-
-    def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
-        done, self._done = self._done, []
-        return done
-
-    def _completion(self, prompt: str) -> Completion:
-        well = Completion(prompt.upper(), "stop", 3, 2, 0.5, -1.0)
-        return failed_completion("it broke") if prompt in self.deadly else well
-
+from batchocr.processes.questions import Questions, _Kept
+from tests.support.fake_engines import PatientEngines
 
 QUESTION = Request(Pixels(2, 3, bytes(range(18))), "q", Sampling(9), (28, 28))
 
@@ -58,65 +29,94 @@ def engines() -> PatientEngines:
 
 
 @pytest.fixture
-def shared(engines: PatientEngines) -> RequestDeduplicator:
-    return RequestDeduplicator(engines)  # type: ignore[arg-type]
+def questions(engines: PatientEngines) -> Questions:
+    return Questions(engines)  # type: ignore[arg-type]
 
 
-def taken(shared: RequestDeduplicator) -> dict[int, str]:
+def taken(questions: Questions) -> dict[int, str]:
     """What has been answered since the last time: the letters of each batch's answers, `!` for an error."""
     answers: dict[int, str] = {}
-    for key, completions in shared.take_answers():
+    for key, completions in questions.take_answers():
         assert key not in answers
         answers[key] = "".join("!" if each.error else each.text for each in completions)
     return answers
 
 
-def test_what_has_been_answered_is_not_asked_again(engines: PatientEngines, shared: RequestDeduplicator) -> None:
-    shared.ask(1, batch_of("ab"))
+def test_what_has_been_answered_is_not_asked_again(engines: PatientEngines, questions: Questions) -> None:
+    questions.ask(1, batch_of("ab"))
     engines.answer()
-    assert taken(shared) == {1: "AB"}
-    shared.ask(2, batch_of("bca"))
-    assert taken(shared) == {}
+    assert taken(questions) == {1: "AB"}
+    questions.ask(2, batch_of("bca"))
+    assert taken(questions) == {}
     engines.answer()
-    assert taken(shared) == {2: "BCA"}
-    shared.ask(3, batch_of("cc"))
-    assert taken(shared) == {3: "CC"}, "at once, as no engine is asked"
-    assert engines.asked == ["a", "b", "c"]
-    assert shared.counts == Counts(asked=7, from_run=4, saved_image_tokens=12, saved_output_tokens=8)
+    assert taken(questions) == {2: "BCA"}
+    questions.ask(3, batch_of("cc"))
+    assert taken(questions) == {3: "CC"}, "at once, as no engine is asked"
+    assert engines.prompts == ["a", "b", "c"]
+    assert questions.counts == Counts(asked=7, from_run=4, saved_image_tokens=12, saved_output_tokens=8)
 
 
-def test_what_is_being_asked_is_waited_for(engines: PatientEngines, shared: RequestDeduplicator) -> None:
-    shared.ask(1, batch_of("aab"))
-    shared.ask(2, batch_of("ba"))
-    shared.ask(3, batch_of("ca"))
-    assert engines.asked == ["a", "b", "c"]
+def test_what_is_being_asked_is_waited_for(engines: PatientEngines, questions: Questions) -> None:
+    questions.ask(1, batch_of("aab"))
+    questions.ask(2, batch_of("ba"))
+    questions.ask(3, batch_of("ca"))
+    assert engines.prompts == ["a", "b", "c"]
     engines.answer()
-    assert taken(shared) == {1: "AAB", 2: "BA", 3: "CA"}
-    assert shared.counts.from_run == 4
+    assert taken(questions) == {1: "AAB", 2: "BA", 3: "CA"}
+    assert questions.counts.from_run == 4
 
 
 def test_an_error_is_for_those_that_wait_for_it_and_is_not_remembered(
-    engines: PatientEngines, shared: RequestDeduplicator
+    engines: PatientEngines, questions: Questions
 ) -> None:
     engines.deadly = {"a"}
-    shared.ask(1, batch_of("ab"))
-    shared.ask(2, batch_of("a"))
+    questions.ask(1, batch_of("ab"))
+    questions.ask(2, batch_of("a"))
     engines.answer()
-    assert taken(shared) == {1: "!B", 2: "!"}
+    assert taken(questions) == {1: "!B", 2: "!"}
     engines.deadly = set()
-    shared.ask(3, batch_of("ab"))
+    questions.ask(3, batch_of("ab"))
     engines.answer()
-    assert taken(shared) == {3: "AB"}
-    assert engines.asked == ["a", "b", "a"]
+    assert taken(questions) == {3: "AB"}
+    assert engines.prompts == ["a", "b", "a"]
+
+
+def test_nothing_is_shared_or_kept_if_all_is_to_be_asked(engines: PatientEngines) -> None:
+    questions = Questions(engines, shares=False)  # type: ignore[arg-type]
+    for key in range(2):
+        questions.ask(key, batch_of("aab"))
+    assert engines.prompts == ["a", "a", "b"] * 2
+    engines.answer()
+    assert taken(questions) == {0: "AAB", 1: "AAB"}
+    assert questions.counts == Counts()
+
+
+def num_pixel_files() -> int:
+    """How many descriptors of pixels this process has open."""
+    return sum("batchocr-pixels" in os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+
+
+def test_pixels_are_held_no_longer_than_an_engine_may_be_asked_about_them(
+    engines: PatientEngines, questions: Questions
+) -> None:
+    questions.ask(1, batch_of("ab"))
+    questions.ask(2, batch_of("ab"))  # which waits for the first
+    assert num_pixel_files() == 1
+    engines.answer()
+    assert taken(questions) == {1: "AB", 2: "AB"}
+    assert num_pixel_files() == 0
+    questions.ask(3, batch_of("c"))
+    questions.close()
+    assert num_pixel_files() == 0
 
 
 def test_the_answers_that_were_not_asked_for_the_longest_time_make_room_for_others(engines: PatientEngines) -> None:
-    shared = RequestDeduplicator(engines, max_bytes=1500)  # type: ignore[arg-type]
+    questions = Questions(engines, max_bytes=1500)  # type: ignore[arg-type]
     for key, prompt in enumerate("ababcab"):  # there is room for two: `a`, which is asked less lately than b, goes
-        shared.ask(key, batch_of(prompt))
+        questions.ask(key, batch_of(prompt))
         engines.answer()
-        assert taken(shared) == {key: prompt.upper()}
-    assert engines.asked == ["a", "b", "c", "a", "b"]
+        assert taken(questions) == {key: prompt.upper()}
+    assert engines.prompts == ["a", "b", "c", "a", "b"]
 
 
 @pytest.mark.slow
@@ -139,12 +139,12 @@ def test_however_many_answers_there_are_those_that_are_kept_take_no_more_than_th
 
 
 def test_an_answer_that_is_larger_than_the_room_for_all_is_given_and_not_kept(engines: PatientEngines) -> None:
-    shared = RequestDeduplicator(engines, max_bytes=0)  # type: ignore[arg-type]
+    questions = Questions(engines, max_bytes=0)  # type: ignore[arg-type]
     for key in range(2):
-        shared.ask(key, batch_of("aa"))
+        questions.ask(key, batch_of("aa"))
         engines.answer()
-        assert taken(shared) == {key: "AA"}
-    assert engines.asked == ["a", "a"]
+        assert taken(questions) == {key: "AA"}
+    assert engines.prompts == ["a", "a"]
 
 
 PIXELS = QUESTION.pixels
