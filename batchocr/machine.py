@@ -7,6 +7,7 @@ are looked at, of v1 those on memory.
 from __future__ import annotations
 
 import ctypes
+import glob
 import os
 import resource
 import signal
@@ -49,6 +50,11 @@ def own_version() -> str:
         return version("batchocr")
     except PackageNotFoundError:
         return "unknown"
+
+
+def num_gpus() -> int:
+    """How many NVIDIA GPUs this process may be able to use, by their device files; without loading torch."""
+    return len(glob.glob("/dev/nvidia[0-9]*"))
 
 
 def usable_cores() -> int:

@@ -18,7 +18,7 @@ from batchocr.cli.device_check import Devices, check_devices
 from batchocr.config import Config, DType
 from batchocr.data import counted
 from batchocr.errors import BatchOcrError, EngineError, ExitCode, ModelError, UsageError
-from batchocr.job.session import Session, num_workers, require_usable, worker_memory_bytes
+from batchocr.job.session import DevicePlan, Session, num_workers, require_usable, worker_memory_bytes
 from batchocr.machine import own_version, usable_cores, usable_memory_bytes
 from batchocr.pages.input.in_memory import hold
 from batchocr.planning.architecture import Architecture
@@ -58,33 +58,32 @@ class Tried:
 def try_out(config: Config) -> Tried:
     """Find the model, or download it, plan a run with it, and load it if it fits."""
     try:
-        session = Session(config)
+        with closing(Session(config)) as session:
+            return _try_out(session, session.device_plan)
     except ModelError as error:
         return _failed("model", error)
     except UsageError as error:  # the device was looked at before: it has too little memory
         return _failed("memory", error)
-    with closing(session):
-        return _try_out(session)
 
 
-def _try_out(session: Session) -> Tried:
+def _try_out(session: Session, planned: DevicePlan) -> Tried:
     config = session.config
-    need = memory_need(session.limits, session.architecture, VALUE_BYTES[session.dtype])
-    usable = int(session.memory_bytes * config.memory_fraction) if session.on_gpu else session.memory_bytes
+    need = memory_need(planned.limits, session.architecture, VALUE_BYTES[planned.dtype])
+    usable = int(planned.memory_bytes * config.memory_fraction) if planned.on_gpu else planned.memory_bytes
     fits = need.total <= usable
     loading = [_loading(session)] if fits else []
-    num_engines = len(session.devices) - len(session.not_loaded)
+    num_engines = len(planned.devices) - len(session.not_loaded)
     plan: dict[str, object] = {"settings": session.settings(), "engines": num_engines, "workers": session.workers}
     plan |= {"needed_bytes": asdict(need), "usable_bytes": usable}  # of the first device's memory
     findings = [
         Finding("model", f"{config.model}, {_described(session.architecture)}", True),
         *([Finding("layout", _detector(session), True)] if config.layout else []),
-        *([Finding("dtype", session.dtype_remark)] if session.dtype_remark else []),
+        *([Finding("dtype", planned.dtype_remark)] if planned.dtype_remark else []),
         Finding("memory", _memory(need, usable, num_engines), fits),
         Finding("plan", _plan(session, num_engines)),
         *loading,
     ]
-    return Tried(findings, session.dtype, plan)
+    return Tried(findings, planned.dtype, plan)
 
 
 def _failed(name: str, error: ModelError | UsageError) -> Tried:
@@ -103,7 +102,7 @@ def _loading(session: Session) -> Finding:
 
 
 def _detector(session: Session) -> str:
-    million, pages = session.detector.weight_bytes / 4e6, session.limits.layout_batch_size
+    million, pages = session.detector.weight_bytes / 4e6, session.device_plan.limits.layout_batch_size
     return f"{session.config.layout}, {million:,.1f} million parameters, up to {counted(pages, 'page')} in a batch"
 
 
@@ -132,11 +131,11 @@ def _gib(num_bytes: int) -> str:
 
 
 def _plan(session: Session, num_engines: int) -> str:
-    limits = session.limits
+    limits = session.device_plan.limits
     where = "the engine" if num_engines == 1 else "each engine"
     return (
         f"{counted(num_engines, 'engine')}, {counted(session.workers, 'worker')}, "
-        f"{session.pages_in_flight} pages in flight; in {where} up to {limits.vit_batch_size} images or "
+        f"{session.device_plan.pages_in_flight} pages in flight; in {where} up to {limits.vit_batch_size} images or "
         f"{limits.vit_max_patches:,} patches in a ViT batch, {limits.embedding_queue_tokens:,} image tokens waiting, "
         f"{limits.prefill_max_tokens:,} tokens in a prefill, {limits.llm_batch_size} sequences decoded at once"
     )
@@ -211,7 +210,7 @@ def examine(config: Config, *, try_model: bool = False) -> Diagnosis:
         *_gpus(devices),
         *_runs_on(devices.found, engines),
         *tried.findings,
-        _workers(config, max(1, len(engines))),
+        _workers(config),
     ]
     return Diagnosis(findings, _operations(devices.found), tried.plan)
 
@@ -257,14 +256,14 @@ def _operations(found: Sequence[DeviceFound]) -> list[Operations]:
     ]
 
 
-def _workers(config: Config, num_engines: int) -> Finding:
+def _workers(config: Config) -> Finding:
     """Have a worker open an image."""
     try:
         picture = hold("picture", Image.new("RGB", (28, 28)))
-        with WorkerPool(1, Setup.of(config, worker_memory_bytes(config, num_engines))) as pool:
+        with WorkerPool(1, Setup.of(config, worker_memory_bytes(config))) as pool:
             found = pool.open_alone(picture.path, _WORKER_DEADLINE_S)
     except BatchOcrError as error:
         return Finding("workers", str(error), False)
     if isinstance(found, Opened):
-        return Finding("workers", f"{num_workers(config, num_engines)}; one was started and opened a picture", True)
+        return Finding("workers", f"{num_workers(config)}; one was started and opened a picture", True)
     return Finding("workers", " ".join(f"one was started and failed: {found.failure.message}".split()), False)

@@ -14,7 +14,7 @@ from batchocr.data import PageResult
 from batchocr.errors import UsageError
 from batchocr.job.document_run import RowKey
 from batchocr.job.row_plan import RowPlan
-from batchocr.job.run_context import RunContext
+from batchocr.job.run import Run
 from batchocr.job.session import Session
 from batchocr.job.shortfalls import warn_of_documents_without_rows
 from batchocr.job.stop import StopSwitch
@@ -35,16 +35,9 @@ def read_in_order(session: Session, config: Config, found: Found) -> Iterator[Pa
     However slow a page or the caller is, at most about 5 times `pages_in_flight` rows are in memory.
     """
     stop = StopSwitch(config.stop_after)
-    in_flight = session.pages_in_flight
-    run = RunContext(
-        session,
-        config,
-        found,
-        stop,
-        finished=None,
-        max_unreleased=_MAX_EARLY * in_flight,
-        started_s=time.perf_counter(),
-    )
+    in_flight = session.device_plan.pages_in_flight
+    max_unreleased, started_s = _MAX_EARLY * in_flight, time.perf_counter()
+    run = Run(session, config, found, stop, max_unreleased=max_unreleased, started_s=started_s)
     with run:
         ahead = _ReadAhead(run, max_rows=in_flight)
         # A script can end in the middle of its loop: then this generator is closed only when threads can no longer be
@@ -79,7 +72,7 @@ class _ReadAhead:
     The thread is a daemon: otherwise a script that ends in the middle of its loop would wait for it for ever.
     """
 
-    def __init__(self, run: RunContext, max_rows: int) -> None:
+    def __init__(self, run: Run, max_rows: int) -> None:
         self._rows: _Rows = Queue(max_rows)
         self._context = run
         self._left = threading.Event()

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from batchocr.config import Config
@@ -17,7 +16,7 @@ from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMism
 from batchocr.job.output_rows import OutputRows
 from batchocr.job.progress import Progress, event, log_failure
 from batchocr.job.row_plan import RowPlan
-from batchocr.job.run_context import RunContext, report_of
+from batchocr.job.run import Run, report_of
 from batchocr.job.session import Session
 from batchocr.job.shortfalls import (
     count_worsened,
@@ -34,7 +33,7 @@ from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.files import among, files_of, report_path, without_output
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import selection_of
+from batchocr.tables.schema import require_same_settings, selection_of
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -67,8 +66,12 @@ def read_into_table(
     with Journal.open(out, metadata, resume=config.resume, overwrite=config.overwrite) as journal:
         remove_leftovers(files_of(out, report_file))
         _require_same_input(out, found.documents, journal)
-        announce = partial(_log_start, session, found, out)
-        run = RunContext(session, config, found, stop, finished=journal, announce=announce, started_s=started_s)
+
+        def on_load() -> None:
+            require_same_settings(journal.path, journal.metadata, session.metadata)
+            _log_start(session, found, out)
+
+        run = Run(session, config, found, stop, finished=journal, on_load=on_load, started_s=started_s)
         rows = OutputRows(run.plan, journal, prune=config.prune, not_drawn=found.not_drawn, empty=found.empty)
         with _report_of_failure(run, report_file):
             with run:
@@ -119,11 +122,11 @@ def _log_start(session: Session, found: Found, out: Path) -> None:
     logger.info("reading %s into %s%s", count, out, beside, extra=event("run_started", **fields))
 
 
-def _read(run: RunContext, journal: Journal, progress: Progress | None) -> None:
+def _read(run: Run, journal: Journal, progress: Progress | None) -> None:
     """Append every row to the journal as soon as it is finished."""
 
     def show() -> None:
-        if progress is not None and run.has_engines:
+        if progress is not None and run.questions is not None:
             progress.show(run.progress())
 
     try:
@@ -173,7 +176,7 @@ def _require_rows(plan: RowPlan, config: Config) -> None:
 
 
 @contextmanager
-def _report_of_failure(run: RunContext, path: Path) -> Iterator[None]:
+def _report_of_failure(run: Run, path: Path) -> Iterator[None]:
     """Write the report of what was done if an error ends the block."""
     try:
         yield

@@ -7,13 +7,15 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from batchocr.config import Config, DType, flag_of
+from batchocr.config import BackendName, Config, DType, flag_of
 from batchocr.data import valid_text
 from batchocr.errors import UsageError
 from batchocr.job.stats.report import Setting
-from batchocr.machine import open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
+from batchocr.machine import num_gpus, open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
 from batchocr.option_values import LEAST_WORKER_BYTES
 from batchocr.pages.input import REVISION as INPUT_REVISION
 from batchocr.pages.protocol import revision
@@ -35,6 +37,9 @@ _GIB = 1 << 30
 _PAGE_BYTES = 40 << 20
 """A page in flight, on the host: its own pixels, and at most twice the same for the questions asked about it."""
 
+_SIZES = ("vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens")
+"""Of an engine's limits, those that a report names."""
+
 _MOST_WORKERS = 16
 _LEAST_SHARE_BYTES = 512 << 20
 _MOST_WORKER_BYTES = 4 << 30
@@ -47,14 +52,33 @@ _RULES = "1"
 _ALREADY_READING = "this Ocr is already reading: finish or close that loop first, or make another Ocr"
 
 
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """What is decided once the devices are known."""
+
+    devices: tuple[str, ...]
+    """All that are to have an engine."""
+    backend: BackendName
+    dtype: DType
+    dtype_remark: str
+    """Why this one, for the log; empty if that is of no interest."""
+    memory_bytes: int
+    """What an engine may have of its device's memory."""
+    limits: EngineLimits
+    """On the first of the devices."""
+    pages_in_flight: int
+    on_gpu: bool
+
+
 class Session:
-    """A model, and engines for it on the devices. The model is found, or downloaded, and checked at once; `load` reads
-    the weights. not_loaded: the devices on which that failed, and why.
+    """A model, and engines for it on the devices.
+
+    The model is found, or downloaded, and checked at once. An engine looks at the devices when `device_plan` is first
+    asked for, and `load` reads the weights.
 
     begun_in: the data type of the rows that its output already has; None if there are none. engine_command: to start an
     engine process with. reads_all: read what has been read already, and ask what has been asked, to compare. Raises
-    ModelError if the checkpoint is missing or invalid, UsageError if a device cannot be used, EngineError if no engine
-    starts.
+    ModelError if the checkpoint is missing or invalid, UsageError.
     """
 
     def __init__(
@@ -66,39 +90,65 @@ class Session:
         reads_all: bool = False,
     ) -> None:
         open_standard_descriptors()
-        self.reads_all = reads_all
-        self._closed = False
-        self._pid = os.getpid()
         require_usable(config)
         self.config = config
+        self.reads_all = reads_all
+        self.not_loaded: dict[str, str] = {}
+        """The devices on which loading failed, and why."""
+        self._begun_in = begun_in
+        self._folder = find_checkpoint(config.model, config.revision)
+        self._fingerprint = fingerprint(self._folder)
+        self.architecture = read_architecture(self._folder)
+        self.detector = find_detector(config.layout)
+        self.workers = num_workers(config)
+        self.worker_memory_bytes = worker_memory_bytes(config)
         self._engines = Engines(
             config.device, config.backend, try_bfloat16=config.dtype == "auto", command=engine_command
         )
-        self._lent = threading.Lock()
         self._limits: dict[str, EngineLimits] = {}
         self._kernels = ""
-        self.not_loaded: dict[str, str] = {}
+        self._lent = threading.Lock()
+        self._closed = False
+        self._pid = os.getpid()
+
+    @cached_property
+    def device_plan(self) -> DevicePlan:
+        """What is decided by the devices, at which an engine looks. Raises UsageError if a device cannot be used or has
+        too little memory, EngineError if no engine starts."""
         found = self._engines.open()
         try:
-            self._folder = find_checkpoint(config.model, config.revision)
-            self.architecture = read_architecture(self._folder)
-            self.detector = find_detector(config.layout)
-            stored, size = stored_dtype(self._folder), num_parameters(self.architecture)
-            chosen = choose_dtype(config.dtype, found, stored=stored, num_parameters=size, begun_in=begun_in)
-            self.dtype, self.dtype_remark = chosen.dtype, chosen.remark
-            self.backend, self.on_gpu = found.backend, found.device != "cpu"
-            self.devices = self._engines.devices
-            self.memory_bytes = self._memory(found)
-            self.limits = self._limits_on(found)
-            self.metadata = self._metadata()
+            size, stored = num_parameters(self.architecture), stored_dtype(self._folder)
+            chosen = choose_dtype(self.config.dtype, found, stored=stored, num_parameters=size, begun_in=self._begun_in)
+            limits, on_gpu = self._limits_on(found, chosen.dtype), found.device != "cpu"
+            devices = self._engines.devices
+            pages_in_flight = self.config.pages_in_flight or default_pages_in_flight(
+                self.workers, limits.llm_batch_size, len(devices), on_gpu=on_gpu
+            )
         except BaseException:
             self._engines.close()
             raise
-        self.workers = num_workers(config, len(self.devices))
-        self.worker_memory_bytes = worker_memory_bytes(config, len(self.devices))
-        self.pages_in_flight = config.pages_in_flight or default_pages_in_flight(
-            self.workers, self.limits.llm_batch_size, len(self.devices), on_gpu=self.on_gpu
+        return DevicePlan(
+            devices=devices,
+            backend=found.backend,
+            dtype=chosen.dtype,
+            dtype_remark=chosen.remark,
+            memory_bytes=self._memory(found),
+            limits=limits,
+            pages_in_flight=pages_in_flight,
+            on_gpu=on_gpu,
         )
+
+    @property
+    def knows_devices(self) -> bool:
+        """Whether an engine has looked at the devices."""
+        return "device_plan" in self.__dict__
+
+    @property
+    def dtype(self) -> DType:
+        """The data type of the rows: what was asked for, or that of rows that are there, until the devices are known.
+        Raises as `device_plan` if neither says it."""
+        said = self._begun_in if self.config.dtype == "auto" else self.config.dtype
+        return said if said is not None and not self.knows_devices else self.device_plan.dtype
 
     def require_open(self) -> None:
         """Raises UsageError after `close`, and in a fork."""
@@ -118,9 +168,10 @@ class Session:
         after `close`, and in a fork; ModelError; EngineError if no engine starts."""
         self.require_open()
         if not self._engines.are_loaded:
-            if self.dtype_remark:
-                logger.info("%s", self.dtype_remark)
-            self._engines.load(self._plan, max_batches=self.pages_in_flight)
+            plan = self.device_plan
+            if plan.dtype_remark:
+                logger.info("%s", plan.dtype_remark)
+            self._engines.load(self._what_to_load, max_batches=plan.pages_in_flight)
             uses = self._engines.uses()
             self._kernels = uses[0].kernels
             self.not_loaded = {use.device: use.given_up for use in uses if use.given_up}
@@ -158,25 +209,21 @@ class Session:
             self._engines.close()
             self._lent.release()
 
-    def _plan(self, found: DeviceFound) -> LoadModel:
+    def _what_to_load(self, found: DeviceFound) -> LoadModel:
         """What to load on a device. Raises UsageError if it has too little memory."""
-        return LoadModel(
-            str(self._folder),
-            self.dtype,
-            self.config.vit_dtype,
-            self._limits_on(found),
-            detector=self.detector.folder,
-        )
+        dtype = self.device_plan.dtype
+        limits = self._limits_on(found, dtype)
+        return LoadModel(str(self._folder), dtype, self.config.vit_dtype, limits, detector=self.detector.folder)
 
-    def _limits_on(self, found: DeviceFound) -> EngineLimits:
+    def _limits_on(self, found: DeviceFound, dtype: DType) -> EngineLimits:
         """Those for a device, whatever becomes of its memory later. Raises UsageError if it has too little."""
         if found.device not in self._limits:
             self._limits[found.device] = engine_limits(
                 self.config,
                 self.architecture,
-                on_gpu=self.on_gpu,
+                on_gpu=found.device != "cpu",
                 memory_bytes=self._memory(found),
-                value_bytes=VALUE_BYTES[self.dtype],
+                value_bytes=VALUE_BYTES[dtype],
                 layout_tokens=revision.MAX_LAYOUT_TOKENS,
                 detector_bytes=self.detector.weight_bytes,
             )
@@ -187,34 +234,30 @@ class Session:
         return found.memory_bytes if found.device != "cpu" else found.memory_bytes // len(self._engines.devices)
 
     def settings(self) -> dict[str, Setting]:
-        """The settings in use, for the report."""
+        """The settings in use, for the report; None for those that depend on devices at which no engine has looked."""
+        plan = self.device_plan if self.knows_devices else None
+        limits = plan.limits if plan else None
+        layout = valid_text(self.config.layout or "")
         return {
-            "device": ",".join(self.devices),
-            "backend": self.backend,
+            "device": ",".join(plan.devices) if plan else None,
+            "backend": plan.backend if plan else None,
             **({"kernels": self._kernels} if self._kernels else {}),
             "dtype": self.dtype,
             "model": valid_text(self.config.model),
             "vit_dtype": self.config.vit_dtype,
-            **({"layout": valid_text(self.config.layout)} if self.config.layout else {}),
+            **({"layout": layout} if layout else {}),
             "dpi": self.config.dpi,
-            **({"layout_batch_size": self.limits.layout_batch_size} if self.config.layout else {}),
-            "vit_batch_size": self.limits.vit_batch_size,
-            "vit_max_patches": self.limits.vit_max_patches,
-            "llm_batch_size": self.limits.llm_batch_size,
-            "prefill_max_tokens": self.limits.prefill_max_tokens,
-            "embedding_queue_tokens": self.limits.embedding_queue_tokens,
+            **({"layout_batch_size": limits.layout_batch_size if limits else None} if layout else {}),
+            **{name: getattr(limits, name, None) for name in _SIZES},
             "max_new_tokens": self.config.max_new_tokens,
-            "pages_in_flight": self.pages_in_flight,
+            "pages_in_flight": plan.pages_in_flight if plan else None,
             "worker_memory": self.worker_memory_bytes,
         }
 
-    def _metadata(self) -> RunMetadata:
+    @property
+    def metadata(self) -> RunMetadata:
         """What the rows depend on: everything that changes their text, and nothing else."""
-        settings = {
-            "model_fingerprint": fingerprint(self._folder),
-            "dtype": self.dtype,
-            **settings_without_model(self.config),
-        }
+        settings = {"model_fingerprint": self._fingerprint, "dtype": self.dtype, **settings_without_model(self.config)}
         if self.config.layout:
             settings |= {"layout": self.detector.fingerprint, "layout_rules": f"r{revision.DETECTED_LAYOUT}"}
         is_local = self._folder == Path(os.path.expanduser(self.config.model))
@@ -222,7 +265,7 @@ class Session:
             batchocr_version=own_version(),
             model=valid_text(self.config.model),
             model_revision="" if is_local else self._folder.name,
-            model_fingerprint=settings["model_fingerprint"],
+            model_fingerprint=self._fingerprint,
             settings_fingerprint=fingerprint_of_settings(settings),
             settings=settings,
         )
@@ -267,9 +310,10 @@ def require_usable(config: Config) -> None:
             )
 
 
-def num_workers(config: Config, num_engines: int = 1) -> int:
+def num_workers(config: Config) -> int:
     """The number of worker processes: what the user set, or half the cores, as the engines and the run itself need
     theirs, but no more than half the memory is enough for, and no more than 16 for each engine."""
+    num_engines = max(1, num_gpus()) if config.device == "auto" else len(config.device.split(","))
     affordable = usable_memory_bytes() // 2 // _LEAST_SHARE_BYTES
     return config.workers or max(1, min(_MOST_WORKERS * num_engines, usable_cores() // 2, affordable))
 
@@ -285,8 +329,8 @@ def default_pages_in_flight(workers: int, llm_batch_size: int, num_engines: int 
     return max(2, min(useful, usable_memory_bytes() // 4 // _PAGE_BYTES))
 
 
-def worker_memory_bytes(config: Config, num_engines: int = 1) -> int:
+def worker_memory_bytes(config: Config) -> int:
     """The memory a worker may hold: what the user set, or its share of half the memory, so that all workers together
     leave room for others."""
-    share = usable_memory_bytes() // 2 // num_workers(config, num_engines)
+    share = usable_memory_bytes() // 2 // num_workers(config)
     return config.worker_memory or min(_MOST_WORKER_BYTES, max(_LEAST_SHARE_BYTES, share))

@@ -59,13 +59,14 @@ class Setup:
     type: Literal["setup"] = "setup"
 
     @classmethod
-    def of(cls, config: Config, memory_bytes: int) -> Self:
+    def of(cls, config: Config, memory_bytes: int, *, detector: str = "") -> Self:
         """What a run's options mean for a worker."""
         return cls(
             *(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes),
             page_timeout_s=config.page_timeout,
             text_layer=config.text_layer,
             figures=config.figures,
+            detector=detector,
         )
 
 

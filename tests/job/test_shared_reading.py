@@ -19,7 +19,7 @@ from batchocr.api import find_inputs
 from batchocr.config import Config
 from batchocr.data import Completion, Request
 from batchocr.engine.engine import Engine
-from batchocr.job import run_context
+from batchocr.job import run
 from batchocr.job.ordered import read_in_order
 from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session
@@ -130,7 +130,7 @@ ASKED_BY_HAND = 3 + 0 + 0 + 2 + 0 + 3 + 2
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_context, "WorkerPool", partial(WorkerPool, command=worker_entry.COMMAND))
+    monkeypatch.setattr(run, "WorkerPool", partial(WorkerPool, command=worker_entry.COMMAND))
 
 
 @pytest.mark.usefixtures("scripted")

@@ -11,7 +11,7 @@ from random import Random
 
 from batchocr.data import Document
 from batchocr.job.progress import Progress, log_failure
-from batchocr.job.run_context import RunContext, report_of
+from batchocr.job.run import Run, report_of
 from batchocr.job.session import Session
 from batchocr.job.stats.report import Report
 from batchocr.job.stop import StopSwitch
@@ -61,7 +61,7 @@ def read_pages(session: Session, documents: list[Document], progress: Progress, 
     """Read those pages of the documents that each names. progress: is told how far it is. started_s: when the model
     began to be opened, on time.perf_counter. Raises UsageError, ModelError, EngineError."""
     found = Found(documents, {}, ())
-    run = RunContext(session, session.config, found, StopSwitch(), finished=None, started_s=started_s)
+    run = Run(session, session.config, found, StopSwitch(), started_s=started_s)
     tokens: list[tuple[int, int]] = []
     try:
         with run:

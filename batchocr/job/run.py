@@ -1,5 +1,4 @@
-"""What one run reads with: its worker processes, the session's engines for a while, and the documents to hand out; and
-the report of it."""
+"""One run: its plan, its workers, the session's engines once there is a page to be read, and the report of it."""
 
 from __future__ import annotations
 
@@ -38,13 +37,13 @@ _OTHER_FILES = 1024
 """More than a run opens besides the pixels of its pages: sockets, journal, table."""
 
 
-class RunContext:
-    """The processes of one run, inside its `with` block, and what they are to read. `ledger` counts what they did.
+class Run:
+    """What reads the documents, inside its `with` block: workers, and engines from the first page on that is read.
 
     config: that of the session, or one that differs in what a call may choose. finished: rows that need not be read
-    again; if it is soon clear that they are all rows, the model is not loaded, and `has_work` is False. announce:
-    called before the model is loaded. max_unreleased: see RowPlan. started_s: when the whole run began, on
-    time.perf_counter. Entering it raises ModelError, and BatchOcrError if no worker can be started.
+    again; without any, the model is loaded at once. on_load: called when the model is about to be loaded.
+    max_unreleased: as in RowPlan. started_s: when the whole run began, on time.perf_counter. Entering it raises what
+    `results` raises.
     """
 
     def __init__(
@@ -54,27 +53,15 @@ class RunContext:
         found: Found,
         stop: StopSwitch,
         *,
-        finished: Journal | None,
-        announce: Callable[[], None] = lambda: None,
+        finished: Journal | None = None,
+        on_load: Callable[[], None] = lambda: None,
         max_unreleased: int | None = None,
         started_s: float,
     ) -> None:
         self.session = session
         self.config = config
-        self.finished = finished
-        self.ledger = Ledger(documents=len(found.documents), skipped_files=found.skipped)
-        self.questions: Questions | None = None
-        self.engine_uses: list[EngineUse] = []
-        self.pool: WorkerPool | None = None
-        self.started_s = started_s
-        self.work_started_s: float | None = None
-        self.work_ended_s: float | None = None
         self.stop = stop
-        self._pid = os.getpid()
-        self._announce = announce
-        self._engines: Engines | None = None
-        self._closing = ExitStack()
-        self._trimmed_s = time.monotonic()
+        self.finished = finished
         self.plan = RowPlan(
             found.documents,
             config.pages,
@@ -84,37 +71,31 @@ class RunContext:
             max_unreleased=max_unreleased,
             reads_all=session.reads_all,
         )
+        self.ledger = Ledger(documents=len(found.documents), skipped_files=found.skipped)
+        self.questions: Questions | None = None
+        """None until a page is to be read, for which the model is loaded."""
+        self.started_s = started_s
+        self.work_started_s: float | None = None
+        """When the model was loaded; None if it was not needed."""
+        self.ended_s: float | None = None
+        self.engine_uses: list[EngineUse] = []
+        self._on_load = on_load
+        self.pool: WorkerPool | None = None
+        self._engines: Engines | None = None
+        self._closing = ExitStack()
+        self._trimmed_s = time.monotonic()
+        self._pid = os.getpid()
 
     def __enter__(self) -> Self:
-        allow_open_files(_OTHER_FILES + self.session.pages_in_flight)  # the pixels of each page are one
-        setup = replace(
-            Setup.of(self.config, self.session.worker_memory_bytes), detector=self.session.detector.fingerprint
-        )
+        setup = Setup.of(self.config, self.session.worker_memory_bytes, detector=self.session.detector.fingerprint)
         with ExitStack() as undo:
+            undo.callback(self.close)
             # The workers start up while the weights are being read.
             self.pool = self._closing.enter_context(WorkerPool(self.session.workers, setup))
-            undo.callback(self._closing.close)
             if not any(self.finished.rows(each.source) for each in self.plan.documents[:1] if self.finished):
                 self._load()
             undo.pop_all()
         return self
-
-    def _load(self) -> tuple[Questions, int]:
-        """Engines that have the model, and how many pages to have in flight for them."""
-        if self.questions is None:
-            self._announce()
-            self._engines = self._closing.enter_context(self.session.lend_engines())
-            cache = None if self.session.reads_all else self.session.open_cache()
-            self.questions = Questions(self._engines, cache, shares=not self.session.reads_all)
-            self._closing.callback(self.questions.close)
-            self.work_started_s = time.perf_counter()
-            self.stop.phase = "reading"
-        return self.questions, self.session.pages_in_flight
-
-    @property
-    def has_engines(self) -> bool:
-        """Whether there was a page to be read, for which the model was loaded."""
-        return self._engines is not None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -125,8 +106,8 @@ class RunContext:
         """End the workers, whatever they are doing, and give the engines back. A fork leaves them to its parent."""
         if self.is_of_parent:
             return
-        if self.work_ended_s is None:
-            self.work_ended_s = time.perf_counter()
+        if self.ended_s is None:
+            self.ended_s = time.perf_counter()
             if self._engines is not None:
                 self.engine_uses = self._engines.uses()
         self.stop.phase = "finishing"
@@ -138,21 +119,32 @@ class RunContext:
         return os.getpid() != self._pid
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
-        """Rows as they are finished; see Pipeline.results."""
+        """Rows as they are finished; see Pipeline.results. Raises what loading the model raises, too."""
         assert self.pool is not None
         pipeline = Pipeline(self.plan, self.pool, self.ledger.counts, self._load, self.config.page_timeout)
 
         def tick_and_trim() -> None:
             tick()
-            self._trim_memory()
+            if time.monotonic() - self._trimmed_s > _TRIM_INTERVAL_S:
+                return_freed_memory()
+                self._trimmed_s = time.monotonic()
 
         return pipeline.results(self.stop, tick_and_trim)
 
-    def _trim_memory(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._trimmed_s > _TRIM_INTERVAL_S:
-            return_freed_memory()
-            self._trimmed_s = now_s
+    def _load(self) -> tuple[Questions, int]:
+        """What passes questions on to engines that have the model, and how many pages to have in flight for them.
+        Raises UsageError, ModelError, EngineError."""
+        pages_in_flight = self.session.device_plan.pages_in_flight
+        if self.questions is None:
+            self._on_load()
+            allow_open_files(_OTHER_FILES + pages_in_flight)  # the pixels of each page are one
+            self._engines = self._closing.enter_context(self.session.lend_engines())
+            cache = None if self.session.reads_all else self.session.open_cache()
+            self.questions = Questions(self._engines, cache, shares=not self.session.reads_all)
+            self._closing.callback(self.questions.close)
+            self.work_started_s = time.perf_counter()
+            self.stop.phase = "reading"
+        return self.questions, pages_in_flight
 
     def progress(self) -> RunProgress:
         """How far the run is."""
@@ -177,37 +169,44 @@ class RunContext:
         every time after that."""
         num_rows = self.ledger.by_status.total() - self.ledger.already_done
         if self.stop.reason == "stop_after" and not num_rows and not self.complete:
-            assert self.work_started_s is not None and self.work_ended_s is not None
+            start_up_s, work_s = self.start_up_and_work_s
             raise UsageError(
-                "--stop-after was over before the first page was finished: starting up took "
-                f"{self.work_started_s - self.started_s:.0f} s, and no page was finished in the "
-                f"{self.work_ended_s - self.work_started_s:.0f} s after that; give the run more time"
+                f"--stop-after was over before the first page was finished: starting up took {start_up_s:.0f} s, and "
+                f"no page was finished in the {work_s:.0f} s after that; give the run more time"
             )
 
+    @property
+    def start_up_and_work_s(self) -> tuple[float, float]:
+        """How long it took until the model was loaded, and from then on."""
+        ended_s = self.ended_s or time.perf_counter()
+        work_started_s = self.work_started_s or ended_s
+        return work_started_s - self.started_s, ended_s - work_started_s
 
-def report_of(run: RunContext, error: str | None = None) -> Report:
+
+def report_of(run: Run, error: str | None = None) -> Report:
     """The throughput report of what was read, once the run's processes have been ended.
 
     error: what ended the run, even before there was a worker; None if nothing went wrong.
     """
-    ended_s = run.work_ended_s or time.perf_counter()
-    work_started_s = run.work_started_s or ended_s
+    session, (start_up_s, work_s) = run.session, run.start_up_and_work_s
     ledger = replace(
         _whole_ledger(run),
         exit_reason=_exit_reason(run, error),
-        start_up_s=work_started_s - run.started_s,
-        work_s=ended_s - work_started_s,
-        workers=run.session.workers,
+        start_up_s=start_up_s,
+        work_s=work_s,
+        workers=session.workers,
         rates=run.config,
         peak_main_bytes=peak_resident_bytes(),
         peak_worker_bytes=run.pool.peak_worker_bytes if run.pool else None,
     )
     report = make_report(ledger, run.engine_uses)
-    bottleneck = name_bottleneck(report, pages_in_flight=run.session.pages_in_flight, on_gpu=run.session.on_gpu)
-    return replace(report, bottleneck=bottleneck, error=error, settings=run.session.settings())
+    planned = session.device_plan if run.questions else None
+    in_flight, on_gpu = (planned.pages_in_flight, planned.on_gpu) if planned else (1, False)
+    bottleneck = name_bottleneck(report, pages_in_flight=in_flight, on_gpu=on_gpu)
+    return replace(report, bottleneck=bottleneck, error=error, settings=session.settings())
 
 
-def _exit_reason(run: RunContext, error: str | None) -> ExitReason:
+def _exit_reason(run: Run, error: str | None) -> ExitReason:
     if error is not None:
         return "failed"
     if run.complete:
@@ -215,7 +214,7 @@ def _exit_reason(run: RunContext, error: str | None) -> ExitReason:
     return "interrupted" if run.stop.reason == "interrupted" else "stopped"
 
 
-def _whole_ledger(run: RunContext) -> Ledger:
+def _whole_ledger(run: Run) -> Ledger:
     """What this run has counted, and the rows there should be, as far as is known, with those that earlier runs have
     dealt with."""
     plan, ledger = run.plan, deepcopy(run.ledger)
