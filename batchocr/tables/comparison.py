@@ -58,7 +58,7 @@ class Comparison:
             self.status_changes[before, after] += 1
         self.differing += page.is_any
         self.characters += page.characters
-        self.characters_changed += page.changed
+        self.characters_changed += page.characters_changed
         self.blocks += page.blocks
         self.spread[next(share for share in SHARES if page.share <= share)] += 1
         if page.is_any:
@@ -69,7 +69,8 @@ class Comparison:
 def _rank(page: PageChange) -> tuple[float, int, bool]:
     """The lower, the more a page changed; those with another status only come last."""
     blocks = page.blocks
-    return -page.share, -(page.changed + blocks.added + blocks.lost + blocks.changed), len(set(page.statuses)) == 1
+    num_changes = page.characters_changed + blocks.added + blocks.lost + blocks.changed
+    return -page.share, -num_changes, len(set(page.statuses)) == 1
 
 
 def compare(pairs: Iterable[Pair], *, num_top: int, common: bool = False) -> Comparison:
