@@ -61,15 +61,8 @@ class PageWorker:
     """
 
     def __init__(
-        self,
-        channel: Channel[FromWorker, ToWorker],
-        protocol: PageProtocol,
-        documents: DocumentCache,
-        *,
-        password: str | None = None,
+        self, channel: Channel[FromWorker, ToWorker], protocol: PageProtocol, documents: DocumentCache
     ) -> None:
-        """password: of documents that are written."""
-        self._password = password
         self._channel = channel
         self._protocol = protocol
         self._documents = documents
@@ -156,9 +149,7 @@ class PageWorker:
             self._documents.open(task.path, task.size, task.mtime_ns) as document,
         ):
             path = self._documents.local_path(task.path)
-            steps = write_searchable(
-                document, path, self._password, task.additions, text_path=task.text_path, to_path=task.to_path
-            )
+            steps = write_searchable(document, path, task.additions, text_path=task.text_path, to_path=task.to_path)
             while (made := next(steps)) is None:
                 next_step()
         return SearchableWritten(task.task_id, made)
