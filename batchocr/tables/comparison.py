@@ -12,6 +12,7 @@ from itertools import zip_longest
 
 from batchocr.data import PageResult, Status
 from batchocr.errors import OutputError
+from batchocr.tables.index import page_rank
 from batchocr.tables.page_change import BlockChanges, PageChange, page_change
 from batchocr.tables.schema import from_json, to_json
 
@@ -143,7 +144,7 @@ class _Waiting:
 
 
 def _key(row: PageResult) -> tuple[str, int]:
-    return row.source, -1 if row.page_index is None else row.page_index
+    return row.source, page_rank(row.page_index)
 
 
 @contextmanager
