@@ -6,7 +6,11 @@ from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+
 from batchocr.data import ErrorKind, PageResult, Status
+from batchocr.storage.checksums import is_sound
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class IndexedRow:
     error_kind: ErrorKind | None = None
 
 
+_ROW = TypeAdapter(IndexedRow)
 _QUALITY: dict[Status, int] = {"ok": 2, "degraded": 1, "failed": 0, "skipped": 0}
 
 
@@ -36,8 +41,18 @@ class RowIndex:
     """The rows that count, by document: the last for each (source, page_index), but no failure after a success."""
 
     def __init__(self) -> None:
+        self.end = 0
+        """Of the lines that were taken, in bytes: where the next one begins."""
         self._rows: dict[str, list[IndexedRow]] = {}
         self._best: dict[str, dict[int | None, Status]] = {}
+
+    def take(self, line: bytes) -> bool:
+        """Add the next line of the journal. Returns whether a sound row is in it."""
+        found = _indexed(line, self.end)
+        if found is not None:
+            self.put(*found)
+        self.end += len(line)
+        return found is not None
 
     def sources(self) -> Collection[str]:
         """Every document that has rows."""
@@ -75,6 +90,18 @@ class RowIndex:
         best = self._best.get(source, {}).pop(row.page_index, earlier.status)
         if _QUALITY[row.status] < _QUALITY[best]:
             self._best.setdefault(source, {})[row.page_index] = best
+
+
+def _indexed(line: bytes, offset: int) -> tuple[str, IndexedRow] | None:
+    """The document of the row in a line, and what is remembered of the row; None if it is damaged, or no row."""
+    if not is_sound(line):
+        return None
+    try:
+        entry = from_json(line)
+        of_file = {"size": entry["size"], "mtime_ns": entry["mtime_ns"], "offset": offset, "length": len(line)}
+        return entry["result"]["source"], _ROW.validate_python(entry["result"] | of_file)
+    except (ValueError, KeyError, TypeError):  # ValidationError; the first line has other keys
+        return None
 
 
 def page_rank(page_index: int | None) -> int:

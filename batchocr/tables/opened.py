@@ -21,7 +21,7 @@ from batchocr.tables.atomic import reading
 from batchocr.tables.earlier import metadata_of_journal
 from batchocr.tables.files import how_to_restore, is_beside_a_table, journal_path, metadata_path, table_of_journal
 from batchocr.tables.index import RowIndex, page_rank
-from batchocr.tables.journal import indexed, read_row
+from batchocr.tables.journal import read_row
 from batchocr.tables.remote_output import fetch_tables
 from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
 from batchocr.tables.table import could_be_table, table_for
@@ -170,23 +170,15 @@ def _rows_of_journal(out: Path) -> Iterator[PageResult]:
     """
     journal = journal_path(out)
     with reading(journal), journal.open("rb") as lines:
-        index = _index_of(lines)
+        index = RowIndex()
+        for line in lines:
+            index.take(line)
         for source in index.sources():
             for row in index.rows(source):
                 result = read_row(lines, row)
                 if result is None:
                     raise OutputError(f"{journal} was damaged or replaced while it was read: run the command again")
                 yield result
-
-
-def _index_of(lines: Iterator[bytes]) -> RowIndex:
-    index = RowIndex()
-    offset = 0
-    for line in lines:
-        if (found := indexed(line, offset)) is not None:
-            index.put(*found)
-        offset += len(line)
-    return index
 
 
 def _readable(path: Path, metadata: RunMetadata) -> RunMetadata:
