@@ -32,15 +32,8 @@ from batchocr.tables.schema import RunMetadata, fingerprint_of_settings, require
 
 logger = logging.getLogger(__name__)
 
-_OF_ONE_MACHINE = {
-    "limit": None,
-    "only": None,
-    "sample_documents": None,
-    "shard": (1, 1),
-    "resume": True,
-    "max_doubtful_rate": 1.0,
-}
-"""Options that mean nothing here, as they are when they are not given."""
+_OF_ONE_MACHINE = ("limit", "only", "sample_documents", "shard", "resume", "max_doubtful_rate")
+"""Options that mean nothing here."""
 
 _OF_MODEL = ("model_fingerprint", "dtype", "layout", "layout_rules")
 """Settings that only an actor knows, once it has loaded the model."""
@@ -79,8 +72,8 @@ def run_with(
     """`run` for a Config, with a switch that stops it and a Progress to report to."""
     started_s = time.perf_counter()
     folder = OutputFolder(out)
-    for name, usual in _OF_ONE_MACHINE.items():
-        if getattr(config, name) != usual:
+    for name in _OF_ONE_MACHINE:
+        if getattr(config, name) != getattr(Config(), name):
             raise UsageError(f"{flag_of(name)} is of a run on one machine")
     if os.path.isdir(config.model):
         config = replace(config, model=os.path.abspath(config.model))  # actors have a working directory of their own

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchocr.data import PageResult
-from batchocr.documents.review.choose import ChosenRow, key_of, worst_first
+from batchocr.documents.review.choose import ChosenRow, key_of, lot_of, worst_first
 from batchocr.errors import UsageError
 
 _DEFAULT_SAMPLE = 200
@@ -77,5 +77,4 @@ def is_readable(row: PageResult) -> bool:
 def _rank(row: PageResult, position: int, choice: Choice) -> tuple[object, ...]:
     if choice.how == "worst":
         return worst_first(ChosenRow(row, position))
-    name = f"{choice.seed}\n{row.source}\n{row.page_index}".encode("utf-8", "backslashreplace")
-    return (hashlib.blake2b(name, digest_size=16).digest(),)
+    return (lot_of(row, choice.seed),)

@@ -109,7 +109,7 @@ def choose(
     keys: dict[Sort, Callable[[ChosenRow], Any]] = {
         "worst": _WorstOf(limit),
         "order": lambda chosen: chosen.position,
-        "random": _by_chance,
+        "random": lambda chosen: lot_of(chosen.row),
         "audit": lambda chosen: (-(weights or {})[key_of(chosen.row)], chosen.position),
     }
     found = heapq.nsmallest(limit, wanted(), key=keys[sort])
@@ -132,8 +132,9 @@ class _WorstOf:
         return worst_first(chosen)
 
 
-def _by_chance(chosen: ChosenRow) -> bytes:
-    name = f"{chosen.row.source}\n{chosen.row.page_index}"
+def lot_of(row: PageResult, *seed: int) -> bytes:
+    """What decides whether a page is drawn: it depends on its name, and on no other page."""
+    name = "\n".join(map(str, (*seed, row.source, row.page_index)))
     return hashlib.blake2b(name.encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
 
