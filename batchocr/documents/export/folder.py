@@ -11,7 +11,6 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from batchocr.documents.export.figures import File
@@ -70,7 +69,7 @@ class ExportFolder:
     def __enter__(self) -> ExportFolder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._recording():
             if self._record.in_transaction:  # Ctrl-C may come between the end of one and the beginning of the next
                 self._record.execute("commit")
