@@ -20,7 +20,7 @@ from batchocr.documents.export.figures import Figures, File, Picture, cut, piece
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import Share, list_items, shares_of, with_dollars
 from batchocr.errors import UsageError
-from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES, html_of_table
+from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES, code_in, html_of_table
 from batchocr.pages.protocol.sanitize import harmless_characters
 
 try:
@@ -177,9 +177,7 @@ class _Writer:
         return self.made.add_picture(image=ImageRef(mimetype="image/png", dpi=dpi, size=size, uri=uri))
 
     def _add_code(self, piece: Piece) -> CodeItem:
-        text = harmless_characters(piece.content or "").strip()
-        own = OWN_FENCES.fullmatch(text)
-        language, code = own.groups() if own else ("", text)
+        language, code = code_in(harmless_characters(piece.content or "").strip())
         return self.made.add_code(text=code, code_language=_LANGUAGES.get(language.lower()))
 
     def _all_provenance(self, piece: Piece, text: str) -> list[ProvenanceItem]:

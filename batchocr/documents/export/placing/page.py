@@ -27,7 +27,7 @@ from batchocr.documents.export.placing.ink import (
 from batchocr.documents.export.placing.lines import divides, text_in_rows, words_in_row
 from batchocr.documents.export.placing.tables import cell_boxes, texts_of
 from batchocr.documents.markup.mathml import to_mathml
-from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES
+from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, code_in
 from batchocr.pages.protocol.sanitize import harmless_characters
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.letters import WIDE, advance, drawn_order
@@ -80,8 +80,8 @@ def _plain(type: str, content: str) -> str:
         return _formula(content.removeprefix("\\[").removesuffix("\\]"))
     if type == "table":
         return _cell_text(content)
-    own = OWN_FENCES.fullmatch(content) if type in ("code", "algorithm") else None
-    return INLINE_FORMULA.sub(lambda formula: _formula(formula[1]), own[2] if own else content)
+    shown = code_in(content)[1] if type in ("code", "algorithm") else content
+    return INLINE_FORMULA.sub(lambda formula: _formula(formula[1]), shown)
 
 
 def _formula(latex: str) -> str:
