@@ -22,10 +22,12 @@ _LOOK_INTERVAL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """found: those that can be used, the first of each kind with its kernels. unusable: why others cannot be."""
+    """What was found on the devices of a run."""
 
     found: list[DeviceFound]
+    """Those that can be used, the first of each kind with its kernels."""
     unusable: dict[str, str]
+    """Why a device cannot be used, by its name."""
 
 
 def check_devices(config: Config, dtype: DType, *, try_bfloat16: bool = False) -> Devices:

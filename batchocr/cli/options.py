@@ -35,10 +35,11 @@ _LOGGING = "Logging"
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """An option of Config. type: of its field, without None."""
+    """An option of Config."""
 
     name: str
     type: Any
+    """Of its field, without None."""
     default: object
     option: Option
 

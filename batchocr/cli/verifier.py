@@ -67,13 +67,16 @@ def asked_for(tables: Sequence[Path]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DocumentNow:
-    """doc_id: None if the file could not be hashed. page_count: None if it could not be opened. problem: why not.
-    is_known: False if its worker was lost, so that nothing is known of it."""
+    """A document as it is now."""
 
     doc_id: str | None = None
+    """None if the file could not be hashed."""
     page_count: int | None = None
+    """None if the file could not be opened."""
     problem: str = ""
+    """Why it could not be hashed or opened."""
     is_known: bool = True
+    """False if its worker was lost, so that nothing is known of it."""
 
 
 def look_at(pool: WorkerPool, timeout_s: float, document: Document) -> DocumentNow:
@@ -94,11 +97,12 @@ Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "gone", 
 
 @dataclass(frozen=True, slots=True)
 class VerifyFinding:
-    """Something that is not as it should be. page_index: None if it is about a whole document or table."""
+    """Something that is not as it should be."""
 
     problem: Problem
     where: str
     page_index: int | None
+    """None if the finding is about a whole document or table."""
     message: str
 
     def __str__(self) -> str:
@@ -118,13 +122,12 @@ class _Row:
 
 @dataclass(slots=True)
 class _Rows:
-    """What the tables say about one document, which may have changed between the reading of two rows.
-
-    by_page: None is the document as a whole. page_counts: by doc_id, the highest that a row says.
-    """
+    """What the tables say about one document, which may have changed between the reading of two rows."""
 
     by_page: dict[int | None, _Row] = field(default_factory=dict)
+    """Under None the row of the document as a whole."""
     page_counts: dict[str | None, int] = field(default_factory=dict)
+    """By doc_id, the highest count that a row says."""
 
     @property
     def versions(self) -> set[str]:
@@ -145,17 +148,15 @@ class _Rows:
 
 
 class Verifier:
-    """Compares tables with inputs.
-
-    Once all findings have been taken, counts: of the rows that there should be; num_empty: how many `ok` rows have no
-    text, as those of blank pages; num_uncounted: of how many documents the pages could not be counted, because they
-    cannot be opened.
-    """
+    """Compares tables with inputs. What it counts is known once all findings have been taken."""
 
     def __init__(self, outs: Sequence[Path], config: Config) -> None:
         self.counts = GateCounts()
+        """Of the rows that there should be."""
         self.num_empty = 0
+        """How many `ok` rows have no text, as those of blank pages."""
         self.num_uncounted = 0
+        """Of how many documents the pages could not be counted, because they cannot be opened."""
         self._config = config
         self._spec = parse_page_spec(config.pages) if config.pages else None
         self._outs = outs

@@ -44,14 +44,18 @@ from batchocr.processes.pixels import share_batch
 
 @dataclass(frozen=True, slots=True)
 class _PageInWork:
-    """A page that is waiting for its completions. width, height: px. lost, words: as in Page."""
+    """A page that is waiting for its completions."""
 
     reader: Reader
     width: int
+    """In px."""
     height: int
+    """In px."""
     dpi: float | None
     lost: str | None
+    """As in Page."""
     words: tuple[PlacedWord, ...]
+    """As in Page."""
 
 
 class PageWorker:

@@ -109,10 +109,12 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class PartRows:
-    """How many rows a part has, by status; errors: the failed ones, by what was wrong."""
+    """How many rows a part has."""
 
     by_status: Counter[Status]
+    """All rows, by status."""
     errors: Counter[ErrorKind]
+    """The failed rows, by what was wrong."""
 
 
 class OutputFolder:

@@ -22,25 +22,26 @@ SHARES = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
 
 @dataclass(slots=True)
 class Comparison:
-    """Two tables compared, row by row.
-
-    most_changed: the num_top pages that changed most, beginning with the most. rows: in both tables; only_first,
-    only_second: in one, their text counting as changed. status_changes: how many rows have one status in the first
-    table and another in the second. spread: rows by the lowest of SHARES that their share of changed characters does
-    not exceed.
-    """
+    """Two tables compared, row by row."""
 
     num_top: int
+    """How many of the most changed pages are kept."""
     rows: int = 0
+    """How many are in both tables."""
     only_first: int = 0
+    """How many rows are in the first table alone; their text counts as changed."""
     only_second: int = 0
+    """How many rows are in the second table alone; their text counts as changed."""
     differing: int = 0
     characters: int = 0
     characters_changed: int = 0
     blocks: BlockChanges = field(default_factory=BlockChanges)
     status_changes: Counter[tuple[Status, Status]] = field(default_factory=Counter)
+    """How many rows have one status in the first table and another in the second."""
     spread: Counter[float] = field(default_factory=lambda: Counter(dict.fromkeys(SHARES, 0)))
+    """How many rows there are, by the lowest of SHARES that their share of changed characters does not exceed."""
     most_changed: list[PageChange] = field(default_factory=list)
+    """The pages that changed most, beginning with the most."""
 
     @property
     def change(self) -> float:

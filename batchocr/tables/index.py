@@ -15,11 +15,7 @@ from batchocr.storage.checksums import is_sound
 
 @dataclass(frozen=True, slots=True)
 class IndexedRow:
-    """A row of the journal without its text.
-
-    size and mtime_ns: of the file when it was read; None if unknown, as in a row copied from a table.
-    offset, length: of its line in the journal, in bytes.
-    """
+    """A row of the journal without its text."""
 
     page_index: int | None
     status: Status
@@ -27,9 +23,13 @@ class IndexedRow:
     page_count: int | None
     attempts: int
     size: int | None
+    """Of the file when it was read, in bytes; None if unknown, as in a row copied from a table."""
     mtime_ns: int | None
+    """Of the file when it was read; None if unknown."""
     offset: int
+    """Of its line in the journal, in bytes."""
     length: int
+    """Of its line in the journal, in bytes."""
     error_kind: ErrorKind | None = None
 
 

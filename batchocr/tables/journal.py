@@ -46,29 +46,29 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A finished row and the file it was read from. size (in bytes), mtime_ns: None if unknown."""
+    """A finished row and the file it was read from."""
 
     result: PageResult
     size: int | None
+    """Of the file, in bytes; None if unknown."""
     mtime_ns: int | None
+    """Of the file; None if unknown."""
 
 
 _ENTRY = TypeAdapter(JournalEntry)
 
 
 class Journal:
-    """A run's journal, open and locked against a second run. Belongs to one thread.
-
-    metadata: of this run together with those whose rows it holds. is_redundant: whether it was begun here and nothing
-    was added: its rows are in the table, and `close` would delete it.
-    """
+    """A run's journal, open and locked against a second run. Belongs to one thread."""
 
     def __init__(self, path: Path, file: FileIO, metadata: RunMetadata) -> None:
         self.path = path
         self.metadata = metadata
+        """Of this run together with those whose rows it holds."""
         self._file = file
         self._index = RowIndex()
         self.is_redundant = False
+        """Whether it was begun here and nothing was added: its rows are in the table, and `close` would delete it."""
         self._synced_s = time.monotonic()
 
     @classmethod

@@ -34,13 +34,14 @@ _BATCH_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """A table. is_partial: whether its rows are those of the journal beside it, because there is one. is_derived:
-    whether another program made it of a table of ours."""
+    """A table that was opened."""
 
     path: Path
     metadata: RunMetadata
     is_partial: bool
+    """Whether its rows are those of the journal beside it, because there is one."""
     is_derived: bool = False
+    """Whether another program made it of a table of ours."""
 
     def rows(self) -> Iterator[PageResult]:
         """Yield the rows in the table's order. Raises OutputError."""
@@ -50,14 +51,13 @@ class TablePart:
 
 
 class StoredRows:
-    """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
-
-    parts: in natural order of their names. metadata: what the rows depend on, which is the same in all parts.
-    """
+    """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory."""
 
     def __init__(self, parts: Sequence[TablePart]) -> None:
         self.parts = tuple(parts)
+        """In natural order of their names."""
         self.metadata = parts[0].metadata
+        """What the rows depend on, which is the same in all parts."""
 
     @property
     def is_partial(self) -> bool:

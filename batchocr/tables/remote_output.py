@@ -39,13 +39,14 @@ _AT_ONCE = 8
 
 
 class OutputPlace:
-    """Where an output goes. path: where it is made; its final place, unless that is in a store."""
+    """Where an output goes."""
 
     def __init__(self, out: str | os.PathLike[str], work_dir: str | os.PathLike[str] | None) -> None:
         """work_dir: in which outputs for a store are made. Raises UsageError, OutputError."""
         name = os.fspath(out)
         self._uri = name if is_uri(name) else None
         self.path = Path(name) if self._uri is None else _folder(self._uri, work_dir) / _name(self._uri)
+        """Where it is made: its final place, unless that is in a store."""
         table_for(self.path)
 
     def require_free(self, *, overwrite: bool) -> None:

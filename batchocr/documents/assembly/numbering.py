@@ -48,11 +48,13 @@ _PATTERNS: Final[Sequence[tuple[Style, re.Pattern[str]]]] = (
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """What a heading begins with. name: `2.1`, `B`, `IV`, …; '' of a Chinese one. rest: the heading without it."""
+    """The number that a heading begins with."""
 
     style: Style
     name: str
+    """`2.1`, `B`, `IV`, …; empty for a Chinese one."""
     rest: str
+    """The heading without it."""
 
     @property
     def num_parts(self) -> int:

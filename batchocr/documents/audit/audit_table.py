@@ -28,25 +28,31 @@ _ROW_GROUP: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class AuditedPage:
-    """What an audit says of a page. position: of its row in the table that was audited. outcome: `compared`; `empty`,
-    if neither reader found text; `uncompared`, if there is text and none of it could be compared; `unreadable`, and
-    `message` says why. text_hash: of what the row says. characters, left_out, findings: as in PageComparison. omitted,
-    invented, different: how many characters the findings concern; `different` with those of numbers. weight: of all its
-    findings."""
+    """What an audit says of a page."""
 
     position: int
+    """Of its row in the table that was audited."""
     source: str
     page_index: int
     doc_id: str | None
     text_hash: str
+    """Of what the row says."""
     outcome: PageOutcome
+    """`compared`; `empty`: neither reader found text; `uncompared`: there is text, and none of it could be compared;
+    `unreadable`: `message` says why."""
     message: str | None = None
     characters: int = 0
+    """As in PageComparison."""
     omitted: int = 0
+    """How many characters the findings of text omitted concern."""
     invented: int = 0
+    """How many characters the findings of text invented concern."""
     different: int = 0
+    """How many characters the findings of other words and other numbers concern."""
     weight: float = 0.0
+    """Of all its findings."""
     left_out: tuple[LeftOut, ...] = ()
+    """As in PageComparison."""
     findings: tuple[AuditFinding, ...] = ()
 
     @property
@@ -83,12 +89,13 @@ Settings = Mapping[str, str]
 
 class AuditJournal:
     """What an audit has found so far, a line for each page, beside the table that becomes of it; locked against a
-    second audit. pages: by their place in the audited table, with those of a table that is finished."""
+    second audit."""
 
     def __init__(self, out: Path, settings: Settings) -> None:
         """Begin, or continue. Raises OutputError if the table or the journal is not of an audit, OutputMismatchError if
         it is of another one."""
         self.pages: dict[int, AuditedPage] = {}
+        """By their place in the audited table, with those of a table that is finished."""
         self._in_table: dict[int, AuditedPage] | None = None
         self._path = journal_path(out)
         self._out = out

@@ -118,19 +118,21 @@ def _without_equal(cells: Sequence[str], lines: Sequence[ReadLine]) -> tuple[str
 
 
 class _Side:
-    """The lines of a block as one text. line_at: for each letter, the index of its line. room: how many letters the
-    lines may hold that were not read. similarity: with the block's text, from 0 to 1."""
+    """The lines of a block as one text."""
 
     def __init__(self, lines: Sequence[ReadLine]) -> None:
         self.lines = lines
         self.similarity = 0.0
+        """With the block's text, from 0 to 1."""
         texts = [line.text if line.score >= _MIN_SCORE else UNREAD for line in lines]
         self.letters = letters_of("\n".join(texts))
         starts: list[int] = []
         for number, text in enumerate(texts):
             starts += [number] * (len(text) + 1)
         self.line_at = [starts[place] for place in self.letters.places]
+        """For each letter, the index of its line."""
         self.room = sum(_capacity(line.box) for line in lines if line.score < _MIN_SCORE)
+        """How many letters the lines may hold that were not read."""
 
     def bbox(self, start: int, end: int) -> Box | None:
         boxes = [self.lines[number].box for number in set(self.line_at[start:end])]

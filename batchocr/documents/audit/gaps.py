@@ -28,19 +28,23 @@ _MOVED: Final = 0.7
 
 @dataclass(slots=True)
 class TextGap:
-    """Where a block and its lines differ. text, second: the letters of either side. shown, second_shown: whole words.
-    room: how many letters of the text may stand for what could not be compared: formulas, lines that were not read.
-    edits: letters to be changed, added or taken away."""
+    """Where a block and its lines differ."""
 
     block: int | None
     text: str
+    """The letters of the block."""
     second: str
+    """The letters of the lines."""
     shown: str
+    """The block's side in whole words."""
     second_shown: str
+    """The lines' side in whole words."""
     bbox: Box
     room: int
+    """How many letters of the text may stand for what could not be compared: formulas, lines that were not read."""
     is_sure: bool
     edits: int
+    """How many letters have to be changed, added or taken away."""
 
 
 def strike_out(gaps: Sequence[TextGap]) -> None:

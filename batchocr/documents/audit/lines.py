@@ -19,13 +19,14 @@ _TURNS: Final = {0: (0, 1, 3, 2), 90: (1, 3, 0, 2), 180: (2, 0, 1, 3), 270: (3, 
 
 @dataclass(frozen=True, slots=True)
 class ReadLine:
-    """A line as the second reader read it. score: how sure it is, from 0 to 1; 0 if there is only ink. doubted: the
-    words that it is not sure of."""
+    """A line as the second reader read it."""
 
     box: Box
     text: str
     score: float
+    """How sure the reader is, from 0 to 1; 0 if there is only ink."""
     doubted: tuple[str, ...] = ()
+    """The words that the reader is not sure of."""
 
 
 def lines_of(blocks: Iterable[Block]) -> list[ReadLine]:

@@ -38,12 +38,14 @@ def choice_of(sample: int | None, worst: int | None, seed: int, *, whole: bool) 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The places of the chosen rows in the table, in order. num_readable: of how many they were chosen: the pages that
-    were read. fingerprint: of what the whole table says."""
+    """The pages that were chosen."""
 
     positions: tuple[int, ...]
+    """The places of their rows in the table, in order."""
     num_readable: int
+    """Of how many pages they were chosen: of those that were read."""
     fingerprint: str
+    """Of what the whole table says."""
 
 
 def draw(rows: Iterable[PageResult], choice: Choice) -> Drawn:

@@ -31,14 +31,13 @@ _NO_AREA: Final = Failure("damaged", "its box has no area")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to be written.
-
-    path: below the folder of the export, separated by `/`. shows: as in Picture, if it is one.
-    """
+    """A file to be written."""
 
     path: str
+    """Below the folder of the export, separated by `/`."""
     data: bytes | memoryview
     shows: str = ""
+    """As in Picture; empty if it is no picture."""
 
 
 Encoding = Literal["png", "jpeg"]
@@ -46,16 +45,16 @@ Encoding = Literal["png", "jpeg"]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as the content of a file. shows: the same for the same box of the same page of the same version of a
-    document, in the same encoding."""
+    """A picture as the content of a file."""
 
     data: bytes
     shows: str
+    """What the picture is of: the same text for the same box of the same page of the same version of a document, in the
+    same encoding."""
 
 
 class Figures:
-    """The pictures of one document. text: its words and where they stand. missing: why places could not be cut out, and
-    were not before."""
+    """The pictures of one document."""
 
     def __init__(
         self,
@@ -66,10 +65,12 @@ class Figures:
     ) -> None:
         """page_image: draws a page. earlier: gives the picture that an earlier export has cut, by what it shows."""
         self.text = text
+        """The words of the document, and where they stand."""
         self._rows = {row.page_index: row for row in document.rows}
         self._page_image = page_image
         self._earlier = earlier
         self.missing: dict[Place, ErrorKind] = {}
+        """Why places could not be cut out, and were not cut by an earlier export."""
 
     def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
         """The place cut out of its page, RGB, in px of the row's size, or what an earlier export has cut; or why it

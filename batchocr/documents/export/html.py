@@ -60,12 +60,13 @@ def document_html(document: AssembledDocument, pictures: Pictures) -> str:
 
 
 class _Page:
-    """The parts of a page. num_gaps: marks of something missing that were written so far."""
+    """The parts of a page."""
 
     def __init__(self, document: AssembledDocument, pictures: Pictures) -> None:
         self._document = document
         self._pictures = pictures
         self.num_gaps = 0
+        """How many marks of something missing were written so far."""
 
     def part(self, part: Piece | Gap | PageEnd) -> Markup:
         if isinstance(part, Gap):

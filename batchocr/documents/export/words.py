@@ -65,11 +65,13 @@ def list_items(content: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of a piece's text that stands in a place. start, end: as shares of the text."""
+    """The part of a piece's text that stands in a place."""
 
     place: Place
     start: float
+    """Where the part begins, as a share of the text."""
     end: float
+    """Where the part ends, as a share of the text."""
 
 
 def shares_of(piece: Piece, rows: Mapping[int | None, PageResult]) -> list[Share]:

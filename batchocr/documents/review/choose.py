@@ -32,21 +32,24 @@ _LAST = 4
 
 @dataclass(frozen=True, slots=True)
 class ChosenRow:
-    """position: of the row in the table."""
+    """A row that was chosen."""
 
     row: PageResult
     position: int
+    """Of the row in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenPage:
-    """The rows to be looked at, in this order. statuses: how many rows the table has of each. num_wanted: how many rows
-    there were to choose from."""
+    """The rows to be looked at."""
 
     rows: tuple[ChosenRow, ...]
+    """In the order in which they are shown."""
     sort: Sort
     statuses: Mapping[Status, int]
+    """How many rows the table has of each status."""
     num_wanted: int
+    """How many rows there were to choose from."""
 
 
 def text_hash(row: PageResult) -> str:

@@ -35,12 +35,14 @@ _PACKAGE = "batchocr.documents.review"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """documents: how many rows are shown that are of a document as a whole, because it has no page that could be read.
-    missing: how many pages that were read have no picture."""
+    """What was written."""
 
     pages: int
+    """How many pages are shown."""
     documents: int
+    """How many rows are shown that are of a document as a whole, because it has no page that could be read."""
     missing: int
+    """How many pages that were read have no picture."""
     size_bytes: int
 
 
@@ -90,7 +92,7 @@ def write_review(
 
 
 class _Pages:
-    """The pages of the file, made one at a time, document by document. missing: how many have no picture so far."""
+    """The pages of the file, made one at a time, document by document."""
 
     def __init__(
         self,
@@ -100,6 +102,7 @@ class _Pages:
         step: Callable[[], None],
     ) -> None:
         self.missing = 0
+        """How many have no picture so far."""
         self._findings = findings
         self._choice = choice
         self._source_files = source_files

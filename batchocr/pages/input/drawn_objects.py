@@ -48,12 +48,13 @@ _FLUSHED = b"\0\0\xff\xff"
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """references: the numbers of what is drawn with it."""
+    """What is known of an object of the file."""
 
     is_missing: bool
     is_checked_image: bool
     is_form: bool
     references: frozenset[int]
+    """The numbers of what is drawn with it."""
 
 
 class DrawnObjects:

@@ -20,9 +20,10 @@ _CHUNK = struct.Struct("<4sL")
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How the numbers of a TIFF are written. start: its first bytes, up to the offset of its first directory."""
+    """How the numbers of a TIFF are written."""
 
     start: bytes
+    """Its first bytes, up to the offset of its first directory."""
     offset: struct.Struct
     num_entries: struct.Struct
     entry_bytes: int

@@ -78,7 +78,7 @@ def _parts(name: str, content: object) -> list[bytes | memoryview]:
 
 
 class _Memory:
-    """Anonymous memory, freed with this object. path: leads to it, in this process and in others of the same user."""
+    """Anonymous memory, freed with this object."""
 
     def __init__(self, name: str, parts: list[bytes | memoryview]) -> None:
         try:
@@ -96,3 +96,4 @@ class _Memory:
             ) from error
         allow_open_files(descriptor + _OTHER_FILES)
         self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        """Leads to it, in this process and in others of the same user."""

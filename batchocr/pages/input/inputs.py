@@ -26,18 +26,17 @@ _LOOKS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class FoundInput:
-    """A Document by the path as it was given, without dots, which need not become its `source`.
-
-    real: the path with links resolved, by which a file is recognised. below: the path below the folder that was given
-    or matched; the `source` if it was the file itself. is_plain: whether the folder is the first INPUT. is_given:
-    whether it was given as a Document, whose `source` is to stay.
-    """
+    """A Document by the path as it was given, without dots, which need not become its `source`."""
 
     document: Document
     real: str
+    """The path with links resolved, by which a file is recognised."""
     below: str
+    """The path below the folder that was given or matched; the `source` if it was the file itself."""
     is_plain: bool = False
+    """Whether the folder is the first INPUT."""
     is_given: bool = False
+    """Whether it was given as a Document, whose `source` is to stay."""
 
 
 @dataclass(frozen=True, slots=True)

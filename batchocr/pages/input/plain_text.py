@@ -65,9 +65,10 @@ def _without_hidden(glyphs: list[Glyph], covers: list[tuple[int, Box]]) -> tuple
 
 
 class _GlyphDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no types
-    """Notes what is drawn. left, top: of the page's picture. is_full: whether there was too much."""
+    """Notes what is drawn on a page."""
 
     def __init__(self, left: int, top: int) -> None:
+        """left, top: where the page's picture begins."""
         super().__init__()
         for name in ("fill_text", "fill_path", "stroke_path", "fill_shade", "fill_image", "fill_image_mask"):
             getattr(self, f"use_virtual_{name}")()
@@ -78,6 +79,7 @@ class _GlyphDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no typ
 
     @property
     def is_full(self) -> bool:
+        """Whether so much is drawn that nothing more is noted."""
         return self._num_objects > _MOST_OBJECTS or len(self.glyphs) > _MOST_GLYPHS
 
     def fill_text(self, _ctx: Any, text: Any, ctm: Any, *_color: Any) -> None:

@@ -25,8 +25,7 @@ if it has none."""
 
 
 class DocumentText:
-    """The words of a document's pages. counts: blocks that are one word as their lines are unclear, documents that are
-    signed, lines left out where a PDF has invisible letters."""
+    """The words of a document's pages."""
 
     def __init__(
         self,
@@ -41,6 +40,8 @@ class DocumentText:
         self._write_searchable = write_searchable
         self._file = file
         self.counts: Counter[str] = Counter()
+        """`unclear`: blocks that are one word, as their lines cannot be told apart; `signed`: documents that are
+        signed; `hidden_lines`: lines left out where a PDF has invisible letters."""
 
     def pages(self) -> Iterator[PageText] | Failure:
         """The pages with their words, one at a time; or why a page cannot be looked at."""

@@ -27,15 +27,16 @@ Marks = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class InkRow:
-    """A row of ink. top, bottom, left, right: in px of the levelled block. gaps: the [start, end) of each stretch of
-    columns without ink within it. ends_in_hyphen: whether its last mark looks like one."""
+    """A row of ink, in px of the levelled block."""
 
     top: int
     bottom: int
     left: int
     right: int
     gaps: tuple[tuple[int, int], ...]
+    """The [start, end) of each stretch of columns without ink within it."""
     ends_in_hyphen: bool = False
+    """Whether its last mark looks like a hyphen."""
 
     @property
     def height(self) -> int:

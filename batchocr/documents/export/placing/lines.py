@@ -40,19 +40,20 @@ _HYPHENS: Final = frozenset("-‐‑–—/\u00ad")
 
 @dataclass(frozen=True, slots=True)
 class _Breaks:
-    """Where a line may end.
-
-    ends: the index behind its last character. starts: the index of the next line's first. after_hyphen: the cost of a
-    break here in a row of ink that ends in a hyphen. after_letter: the cost in any other row. is_divided: whether the
-    break is within a word, which then has a hyphen that the text lacks. spaces: how many are before the break.
-    """
+    """Where a line may end."""
 
     ends: NDArray[np.int_]
+    """The index behind the line's last character."""
     starts: NDArray[np.int_]
+    """The index of the next line's first character."""
     after_hyphen: NDArray[np.float64]
+    """The cost of a break here in a row of ink that ends in a hyphen."""
     after_letter: NDArray[np.float64]
+    """The cost of a break here in any other row."""
     is_divided: NDArray[np.bool_]
+    """Whether the break is within a word, which then has a hyphen that the text lacks."""
     spaces: NDArray[np.int_]
+    """How many spaces are before the break."""
 
 
 def text_in_rows(text: str, rows: Sequence[InkRow]) -> list[tuple[int, int]] | None:

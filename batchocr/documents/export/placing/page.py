@@ -96,18 +96,23 @@ def _cell_text(html: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Upright:
-    """A block turned upright and levelled. marks: without the rules. left, top, width, height: of its crop on the page;
-    in px, as page_size."""
+    """A block turned upright and levelled."""
 
     marks: Marks
+    """Its ink, without the rules."""
     rules: Marks
     slope: float
     angle: int
     left: int
+    """Of its crop on the page, in px."""
     top: int
+    """Of its crop on the page, in px."""
     width: int
+    """Of its crop, in px."""
     height: int
+    """Of its crop, in px."""
     page_size: tuple[int, int]
+    """Width and height of the page, in px."""
 
     @classmethod
     def of(cls, image: Image.Image, box: Box, block: Block, rule_px: int) -> _Upright | None:
