@@ -54,7 +54,7 @@ def check_devices(config: Config, dtype: DType, *, try_bfloat16: bool = False) -
 
 
 def _look_and_try(use: UseDevice, dtype: DType) -> DeviceFound | EngineLoss:
-    """The device with its kernels, or with why there are none, if trying them ended the engine."""
+    """What is found on a device, with its kernels; if trying these ended the engine, with the reason in their place."""
     [tried] = _look([replace(use, try_kernels=dtype)])
     if isinstance(tried, DeviceFound) or isinstance(tried.refusal, UsageError):
         return tried

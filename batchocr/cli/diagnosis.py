@@ -173,7 +173,7 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 if everything works that a run would use."""
+        """Of the command: 0 if everything works that a run would use."""
         failing = (finding.exit_code for finding in self.findings if finding.ok is False)
         return next(failing, ExitCode.DONE)
 

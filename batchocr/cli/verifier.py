@@ -143,7 +143,7 @@ class _Rows:
 
     @property
     def is_one_failure(self) -> bool:
-        """Whether all there is, is a row that says why the document could not be opened."""
+        """Whether the only row is one that says why the document could not be opened."""
         return self.by_page.keys() == {None} and self.by_page[None].status == "failed"
 
 

@@ -109,7 +109,7 @@ class PageWorker:
             self._channel.send(Failed(message.task_id, _failure(error), doc_id))
 
     def _outcome(self, message: Task | Completions) -> tuple[OfTask, int | None]:
-        """What comes of it, with the descriptor of a batch's pixels."""
+        """What comes of a task, with the descriptor of a batch's pixels."""
         if isinstance(message, OpenDocument):
             return self._open(message), None
         if isinstance(message, ReadOutline):

@@ -119,8 +119,8 @@ class ActorPlan:
 
 
 def plan_actors(ray: ModuleType, config: Config, wanted: int | None) -> ActorPlan:
-    """One for each GPU, with its share of the cores; without GPUs, one for each node, with all of them. wanted: how
-    many instead, also of nodes that are yet to come. Raises UsageError."""
+    """The actors to start: one for each GPU, with its share of the cores; without GPUs, one for each node, with all of
+    its cores. wanted: how many instead, also on nodes that are yet to come. Raises UsageError."""
     nodes: list[dict[str, float]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     with_gpus = [node for node in nodes if node.get("GPU", 0) >= 1]
     if "," in config.device or ":" in config.device:

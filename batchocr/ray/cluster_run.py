@@ -172,7 +172,7 @@ def _require_same_input(folder: OutputFolder, earlier: ClusterPlan, found: Found
 def _report_of(
     driver: Driver, config: Config, found: Found, num_parts: int, stop: StopSwitch, *, began_s: tuple[float, float]
 ) -> ClusterReport:
-    """began_s: when the run began, and when its items were known."""
+    """The report of a run that has ended. began_s: when it began, and when its items were known."""
     (started_s, planned_s), ended_s = began_s, time.perf_counter()
     ready_s = driver.first_ready_s or ended_s
     tally, actors = driver.tally, tuple(driver.actor_reports)

@@ -128,7 +128,7 @@ def wanted_pages(pages: str | None, page_count: int) -> Sequence[int]:
 
 
 def unchanged_items(items: Sequence[Item], now: Mapping[str, PlannedDocument]) -> list[Item]:
-    """Those of which every file is as it was, with where it is now. now: the documents by their source."""
+    """The items of which every file is as it was, with where it is now. now: the documents by their source."""
     return [
         replace(item, documents=tuple(replace(each, path=now[each.source].path) for each in item.documents))
         for item in items

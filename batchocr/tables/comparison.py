@@ -69,7 +69,7 @@ class Comparison:
 
 
 def _rank(page: PageChange) -> tuple[float, int, bool]:
-    """The lower, the more a page changed; those with another status only come last."""
+    """A key that sorts pages from the most changed on; those with another status only come last."""
     blocks = page.blocks
     num_changes = page.characters_changed + blocks.added + blocks.lost + blocks.changed
     return -page.share, -num_changes, len(set(page.statuses)) == 1

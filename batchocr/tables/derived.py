@@ -93,6 +93,6 @@ def _of_ours(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _known(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Those of these values that are there, and not null."""
+    """The values of these names that are there, and not null."""
     known = {name: values[name] for name in names if values.get(name) is not None}
     return {name: value for name, value in known.items() if not (isinstance(value, float) and math.isnan(value))}

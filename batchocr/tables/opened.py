@@ -202,7 +202,7 @@ def _why_none(name: str, *, partial: bool) -> str:
 
 
 def _why_not_ours(path: Path) -> str:
-    """Of a table without the metadata of a run, by which it is known to be whole."""
+    """Why a table is refused that has no metadata of a run, by which it is known to be whole."""
     if table_for(path) is jsonl and not metadata_path(path).exists():
         reason = f"has no {metadata_path(path).name} beside it"
         advice = "put that back, or run again if a run was killed as it wrote them"

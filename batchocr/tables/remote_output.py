@@ -92,7 +92,7 @@ class OutputPlace:
 
     @property
     def _files(self) -> list[Path]:
-        """The table comes last, so that the others are there when it is."""
+        """The files of the output. The table comes last, so that the others are there when it is."""
         return [metadata_path(self.path), report_path(self.path), self.path]
 
     def _put(self) -> None:

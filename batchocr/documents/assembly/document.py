@@ -66,7 +66,7 @@ class Gap:
 
     @property
     def markdown(self) -> str:
-        """A line that says so."""
+        """A line that says what is missing, and why."""
         what, why = self.in_words
         return f"**{what}:** {block_markdown('text', why)}"
 

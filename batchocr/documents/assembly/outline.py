@@ -67,7 +67,7 @@ class _Name:
         return cls(whole, _plain(number.rest) if number else whole)
 
     def similarity(self, other: _Name) -> float:
-        """Of 100."""
+        """How much two titles are alike, from 0 to 100."""
         shorter, longer = sorted((self.whole, other.whole), key=len)
         if len(shorter) >= _CUT_OFF and longer.startswith(shorter):
             return 100.0

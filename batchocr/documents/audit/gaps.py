@@ -77,7 +77,7 @@ def _strike(gap: TextGap, second: TextGap) -> None:
 
 
 def put_together(gaps: Sequence[TextGap], room: int = 0) -> TextGap:
-    """The gap that several without text are in one."""
+    """Several gaps without text as one."""
     second = "".join(gap.second for gap in gaps)
     shown = " ".join(gap.second_shown for gap in gaps if gap.is_sure)
     return TextGap(gaps[0].block, "", second, "", shown, around([gap.bbox for gap in gaps]), room, True, len(second))
@@ -114,7 +114,7 @@ def _judged(gap: TextGap) -> AuditFinding | None:
 
 
 def _finding(kind: FindingKind, gap: TextGap, characters: int, weight: float = 1.0) -> AuditFinding:
-    """weight: of a character."""
+    """What is said of a gap. weight: of each of its characters."""
     return AuditFinding(kind, gap.block, gap.bbox, gap.shown, gap.second_shown, characters, weight * characters)
 
 

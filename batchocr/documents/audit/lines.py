@@ -74,7 +74,7 @@ def paragraphs(lines: Sequence[ReadLine]) -> list[list[ReadLine]]:
 
 
 def around(boxes: Sequence[Box]) -> Box:
-    """The smallest box that holds them."""
+    """The smallest box that holds all of these."""
     x0, y0, x1, y1 = zip(*boxes, strict=True)
     return min(x0), min(y0), max(x1), max(y1)
 
@@ -92,7 +92,7 @@ def in_reading_order(lines: Sequence[ReadLine], quarter_turns: int) -> list[Read
 
 
 def turns_to_try(angle: int | None) -> tuple[int, ...]:
-    """The likeliest first. angle: of the block."""
+    """In how many quarter turns the lines of a block may be read, the likeliest first. angle: of the block."""
     return _TURNS.get(angle or 0, _TURNS[0])
 
 

@@ -165,7 +165,7 @@ class _Gathering:
         self._texts, self._places, self._has_headings_only = [], [], True
 
     def _new_id(self, pages: list[int], text: str) -> str:
-        """The same for the same text on the same pages, whatever else changes; another if it is there twice."""
+        """An id that stays the same for the same text on the same pages; another if that is there a second time."""
         said = json.dumps([self._document.source, pages, text])
         self._seen[said] += 1
         return hashlib.sha256(f"{said}{self._seen[said]}".encode()).hexdigest()[:32]

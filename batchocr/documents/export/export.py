@@ -71,7 +71,7 @@ class Exported:
 
     @property
     def exit_code(self) -> ExitCode:
-        """3 if a document is not exported in full."""
+        """Of the command: 3 if a document is not exported in full."""
         return ExitCode.TOO_MANY_FAILURES if self.refused or self.missing_figures else ExitCode.DONE
 
     def to_json(self) -> str:

@@ -129,6 +129,6 @@ def _heading(piece: Piece) -> dict[str, object]:
 
 
 def _id(piece: Piece) -> str:
-    """As in the names of figures' files."""
+    """The id of a piece on the page, as in the names of figures' files."""
     place = piece.places[0]
     return f"page-{place.page_index + 1}-block-{place.block}"

@@ -26,7 +26,7 @@ def with_dollars(text: str) -> str:
 
 
 def missing_figure_in_words(piece: Piece, failure: Failure) -> tuple[str, str]:
-    """That a figure is missing here; and why."""
+    """In words: what is missing here, and why."""
     page = piece.places[0].page_index + 1
     return f"Here is a figure of page {page} that could not be cut out", " ".join(failure.message.split())
 

@@ -53,12 +53,12 @@ class ChosenPage:
 
 
 def text_hash(row: PageResult) -> str:
-    """By which it is known whether a page was read again with another result."""
+    """A hash of the page's text, which tells whether the page was read again with another result."""
     return hashlib.blake2b((row.markdown or "").encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def key_of(row: PageResult) -> PageKey:
-    """The row's, to find what an audit says of it."""
+    """The key under which an audit has the row."""
     return row.source, row.page_index, text_hash(row)
 
 

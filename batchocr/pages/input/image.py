@@ -113,7 +113,7 @@ class ImageDocument:
                 at_the_end.pop_all()
 
     def outline(self) -> list[OutlineEntry]:
-        """An image has none."""
+        """Nothing: an image has no outline."""
         return []
 
     def close(self) -> None:

@@ -194,7 +194,7 @@ def _look_into(folder: str, bounds: Bounds, visited: set[str], search: Search) -
 
 
 def _candidate(path: str, real: str, below: str = "", problem: Failure | None = None) -> FoundInput:
-    """below: the path below its folder, if it was found in one."""
+    """What was found at a path. below: the path below its folder, if it was found in one."""
     whole = valid_text(PurePath(path).as_posix())
     return FoundInput(Document(path, whole, problem), real, valid_text(below) or whole)
 

@@ -241,7 +241,7 @@ def _load(path: str) -> pymupdf.Document:
 
 
 def _unlock(document: pymupdf.Document, password: str | None) -> None:
-    """A PDF that the empty password opens is already unlocked."""
+    """Give the password to a document that asks for one; one that the empty password opens does not."""
     if not document.needs_pass:
         return
     if password is None:

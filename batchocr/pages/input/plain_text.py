@@ -53,7 +53,8 @@ def plain_glyphs(drawn: pymupdf.DisplayList, scale: float) -> tuple[Glyph, ...]:
 
 
 def _without_hidden(glyphs: list[Glyph], covers: list[tuple[int, Box]]) -> tuple[Glyph, ...]:
-    """covers: boxes, each with the number of glyphs, from the first on, that it hides."""
+    """The glyphs; those that are covered are not plain. covers: boxes, each with the number of glyphs, from the first
+    on, that it hides."""
     x0, y0, x1, y1 = np.array([glyph.box for glyph in glyphs]).T
     hidden = np.zeros(len(glyphs), dtype=bool)
     for count, (left, top, right, bottom) in covers:

@@ -61,7 +61,7 @@ class Ink:
         return _count(crop) >= max(_LEAST_SAMPLES, _LEAST_SHARE * crop.width * crop.height)
 
     def _place(self, box: Box, *, border: int) -> tuple[int, int, int, int]:
-        """The samples of a box, and so many around it."""
+        """The samples of a box, with so many more on each side."""
         width, height = self._marks.size
         x0, y0, x1, y1 = box
         return (

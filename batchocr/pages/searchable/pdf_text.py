@@ -143,8 +143,8 @@ def _is_as_read(page: pymupdf.Page, text: PageText) -> bool:
 
 
 def _to_own_units(page: pymupdf.Page) -> pymupdf.Matrix:
-    """From the page as it is shown, in points from its top left, to its own units: the inverse of what MuPDF draws it
-    with. PyMuPDF's matrices are others for a turned page whose box does not begin at 0, 0."""
+    """The matrix from the page as it is shown, in points from its top left, to its own units: the inverse of what MuPDF
+    draws it with. PyMuPDF's matrices are others for a turned page whose box does not begin at 0, 0."""
     matrix = pymupdf.mupdf.FzMatrix()
     pymupdf.mupdf.pdf_page_transform(pymupdf.mupdf.pdf_page_from_fz_page(page.this), pymupdf.mupdf.FzRect(), matrix)
     return ~pymupdf.Matrix(matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f)
@@ -186,6 +186,6 @@ def _without_letters(page: pymupdf.Page) -> bytes | None:
 
 
 def _look_of(page: pymupdf.Page) -> bytes:
-    """Its pixels at 150 dpi, or at less if it is large."""
+    """The page's pixels at 150 dpi, or at less if it is large."""
     scale = min(150 / 72, MAX_EDGE / max(page.rect.width, page.rect.height))
     return bytes(page.get_pixmap(matrix=pymupdf.Matrix(scale, scale)).samples)

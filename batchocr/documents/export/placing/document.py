@@ -65,7 +65,7 @@ class DocumentText:
 
     @cached_property
     def _path(self) -> str | Failure:
-        """Of the file, once it has the words."""
+        """Where the words are, once they are placed; or why a page cannot be looked at."""
         for row in self._document.rows:
             if row.page_index is None:
                 continue

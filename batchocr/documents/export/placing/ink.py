@@ -72,7 +72,7 @@ def rules_in(marks: Marks, length: int) -> Marks:
 
 
 def _long_runs(marks: Marks, length: int) -> Marks:
-    """Those marks that belong to so many in a row."""
+    """The marks that belong to a run of at least `length` across."""
     if marks.shape[1] < length:
         return np.zeros_like(marks)
     sums = np.pad(np.cumsum(marks, axis=1, dtype=np.int32), ((0, 0), (1, 0)))

@@ -116,7 +116,8 @@ class _Upright:
 
     @classmethod
     def of(cls, image: Image.Image, box: Box, block: Block, rule_px: int) -> _Upright | None:
-        """rule_px: what is longer is a rule, and no letter."""
+        """The block, cut out of the page and turned; None if it has no area. rule_px: what is longer is a rule, and no
+        letter."""
         x0, x1 = (round(share * image.width) for share in box[::2])
         y0, y1 = (round(share * image.height) for share in box[1::2])
         if x0 >= x1 or y0 >= y1:
@@ -135,7 +136,7 @@ class _Upright:
         return cls(marks, rules, slope, angle, x0, y0, x1 - x0, y1 - y0, image.size)
 
     def lines(self, type: str, content: str) -> tuple[PlacedLine, ...] | None:
-        """None if they are unclear."""
+        """The lines of the block's text; None if they are unclear."""
         if type != "table":
             text = "\n".join(" ".join(line.split()) for line in _plain(type, content).split("\n") if line.strip())
             return self._lines_in(text, 0, 0, self.marks) if text else ()

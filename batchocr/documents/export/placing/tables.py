@@ -44,7 +44,7 @@ class CellText:
 
     @property
     def width(self) -> int:
-        """On one line, in 1/1000 em."""
+        """Of the text on one line, in 1/1000 em."""
         return sum(map(advance, self.text))
 
 
