@@ -142,7 +142,8 @@ def _as_text(survey: Survey, sample: Sample | None, estimate: Estimate | None, r
     why = f"{'not known' if survey.readable_pages else 'none'}: {remark}"
     lines += [f"time        {_time(estimate) if estimate else why}"]
     shown = survey.named[:_PROBLEMS_SHOWN]
-    lines += [""] * bool(shown) + [f"{kind:11} {source}: {message}" for source, kind, message in shown]
+    lines += [""] if shown else []
+    lines += [f"{kind:11} {source}: {message}" for source, kind, message in shown]
     if (rest := survey.problems.total() - len(shown)) > 0:
         lines += [f"and {rest:,} more: --json has them"]
     return "\n".join(map(printable, lines))

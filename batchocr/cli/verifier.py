@@ -205,7 +205,8 @@ class Verifier:
         if row.page_index in rows.by_page:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
         rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
-        self.num_empty += row.status == "ok" and not (row.markdown or "").strip()
+        if row.status == "ok" and not (row.markdown or "").strip():
+            self.num_empty += 1
         if row.page_count is not None:
             rows.page_counts[row.doc_id] = max(row.page_count, rows.page_counts.get(row.doc_id, 0))
 
@@ -224,7 +225,8 @@ class Verifier:
         self, document: Document, source: str, rows: _Rows, now: DocumentNow
     ) -> Iterator[VerifyFinding]:
         yield from _stale(source, rows, now)
-        self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
+        if now.is_known and now.doc_id and now.page_count is None and not rows.is_one_failure:
+            self.num_uncounted += 1
         wanted = self._wanted(document, rows, now)
         if self._config.limit is not None:
             wanted = wanted[: self._config.limit - self.counts.rows]
@@ -234,11 +236,14 @@ class Verifier:
             if row is None:
                 yield VerifyFinding("missing", source, page_index, "has no row")
                 continue
-            self.counts.pages += row.status in ("ok", "degraded")
-            self.counts.degraded += row.status == "degraded"
-            self.counts.doubtful += row.is_doubtful
-            self.counts.failed += row.status == "failed"
+            if row.status in ("ok", "degraded"):
+                self.counts.pages += 1
+            if row.status == "degraded":
+                self.counts.degraded += 1
+            if row.is_doubtful:
+                self.counts.doubtful += 1
             if row.status == "failed":
+                self.counts.failed += 1
                 yield VerifyFinding("failed", source, page_index, row.error_kind or "unknown")
         page_count = rows.page_count(now) if wanted != [None] else 0
         for page_index in rows.by_page:

@@ -51,19 +51,22 @@ class Comparison:
     def take(self, page: PageChange, *, common: bool = False) -> None:
         """Count a page. common: nothing else of one that only one table has."""
         before, after = page.statuses
-        self.rows += before is not None and after is not None
-        self.only_first += after is None
-        self.only_second += before is None
-        if common and (before is None or after is None):
+        if before is None:
+            self.only_second += 1
+        elif after is None:
+            self.only_first += 1
+        else:
+            self.rows += 1
+            if before != after:
+                self.status_changes[before, after] += 1
+        if common and None in page.statuses:
             return
-        if before is not None and after is not None and before != after:
-            self.status_changes[before, after] += 1
-        self.differing += page.is_any
         self.characters += page.characters
         self.characters_changed += page.characters_changed
         self.blocks += page.blocks
         self.spread[next(share for share in SHARES if page.share <= share)] += 1
         if page.is_any:
+            self.differing += 1
             insort(self.most_changed, page, key=_rank)
             del self.most_changed[self.num_top :]
 

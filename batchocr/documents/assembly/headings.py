@@ -120,7 +120,8 @@ def _by_size(
     anchors = _size_of_levels(sizes, known, title)
     smallest = min(anchors.values(), default=math.inf)
     smaller = [size for size, level in zip(sizes, known, strict=True) if level is None and size * _SAME_SIZE < smallest]
-    anchors |= _size_of_clusters(smaller, 1 + max(anchors, default=int(title is not None)))
+    lowest = max(anchors, default=0 if title is None else 1)
+    anchors |= _size_of_clusters(smaller, lowest + 1)
     top = min(anchors, default=1)
     levels: list[int] = []
     above: list[tuple[int, int]] = []  # what the next heading may stand below: the level of the size, and the one given

@@ -88,12 +88,13 @@ def depths(numbers: Sequence[Number | None]) -> list[int | None]:
 def _depths_of_styles(numbers: Sequence[Number]) -> dict[Style, int]:
     """How deep a number of one part is, for each style that is there."""
     styles = list(dict.fromkeys(number.style for number in numbers))
-    top = 1 + ("part" in styles)
-    depths: dict[Style, int] = {"part": 1, "chapter": top, "appendix": top, "section": top + ("chapter" in styles)}
+    top = 2 if "part" in styles else 1
+    below_chapter = top + 1 if "chapter" in styles else top
+    depths: dict[Style, int] = {"part": 1, "chapter": top, "appendix": top, "section": below_chapter}
     nested = [style for style in styles if style not in depths]
     if any(number.num_parts > 1 for number in numbers):
         is_restarted = any(number.style == "number" and number.num_parts == 1 for number in numbers)
-        return depths | dict.fromkeys(nested, top + (is_restarted and "chapter" in styles))
+        return depths | dict.fromkeys(nested, below_chapter if is_restarted else top)
     if _has_appendices(numbers):
         nested.remove("letter")
     below = top + len({"chapter", "section"}.intersection(styles))

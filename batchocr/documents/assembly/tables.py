@@ -50,8 +50,9 @@ class Cell:
     def tag(self, rowspan: int) -> str:
         """The cell as HTML, over so many rows."""
         name = "th" if self.is_header else "td"
-        spans = f' colspan="{self.colspan}"' * (self.colspan > 1) + f' rowspan="{rowspan}"' * (rowspan > 1)
-        return f"<{name}{spans}>{self.html}</{name}>"
+        colspan_attribute = f' colspan="{self.colspan}"' if self.colspan > 1 else ""
+        rowspan_attribute = f' rowspan="{rowspan}"' if rowspan > 1 else ""
+        return f"<{name}{colspan_attribute}{rowspan_attribute}>{self.html}</{name}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComp
             left_out.append(reason)
             if reason != "formula":
                 kind: LeftOut = "figure_line" if reason == "figure" else "script_line"
-                left_out += [kind] * sum(bool(line.text) for line in within[index])
+                left_out += [kind for line in within[index] if line.text]
             continue
         gaps += _gaps_of(index, block, within[index], left_out)
         characters += len(letters_of(_plain(block)).folded)
@@ -87,7 +87,7 @@ def _gaps_of(index: int, block: Block, lines: Sequence[ReadLine], left_out: list
     text = _plain(block)
     if FORMULA in letters_of(text).folded:
         left_out.append("formula")
-    left_out += ["unread"] * sum(line.score < _MIN_SCORE for line in lines)
+    left_out += ["unread" for line in lines if line.score < _MIN_SCORE]
     if block.type == "table":
         text, lines = _without_equal(cells_of(block.content or ""), lines)
     mine = letters_of(text)

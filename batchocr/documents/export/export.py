@@ -60,9 +60,12 @@ class Exported:
 
     def add(self, results: Collection[_Result], figures: Figures) -> None:
         """Count a document. results: of its formats; the worst counts."""
-        self.refused += "refused" in results
-        self.written += "refused" not in results and "written" in results
-        self.up_to_date += results == {"up_to_date"}
+        if "refused" in results:
+            self.refused += 1
+        elif "written" in results:
+            self.written += 1
+        else:
+            self.up_to_date += 1
         for kind in figures.missing.values():
             self.missing_figures[kind] = self.missing_figures.get(kind, 0) + 1
         self.unclear_blocks += figures.text.counts["unclear"]

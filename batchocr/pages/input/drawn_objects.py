@@ -133,7 +133,8 @@ class DrawnObjects:
             if number not in self._intact:
                 self._intact[number] = _is_intact(self._stream(number), value_text(self._document, number, "Filter"))
             is_intact, size = self._intact[number]
-            num_corrupt += not is_intact
+            if not is_intact:
+                num_corrupt += 1
             num_bytes += size
         return num_corrupt
 

@@ -78,7 +78,8 @@ def fault_of_tiff(image: tiff.TiffImageFile, path: str) -> str | None:
                 length = rows * row_bytes  # as libtiff does
             file.seek(offset)
             data = file.read(length)
-            num_whole += offset >= _HEADER_BYTES and data != b"" and _is_whole(data, tags, pieces, rows)
+            if offset >= _HEADER_BYTES and data and _is_whole(data, tags, pieces, rows):
+                num_whole += 1
     num_lost = pieces.needed - num_whole
     return f"{num_lost} of its {pieces.needed} {pieces.name} are missing, corrupt, or end early" if num_lost else None
 

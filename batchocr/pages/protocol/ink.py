@@ -25,7 +25,7 @@ _LEAST_SHARE: Final = 0.02
 _LEAST_SAMPLES: Final = 6
 """Of a box with text. In the text blocks of real pages 12 % of the samples are ink; of a page number, some ten."""
 
-_IS_INK: Final = [255 * (difference > _CONTRAST) for difference in range(256)]
+_IS_INK: Final = [255 if difference > _CONTRAST else 0 for difference in range(256)]
 
 Box = tuple[float, float, float, float]
 """x0, y0, x1, y1 as shares of the page."""

@@ -57,7 +57,7 @@ class DocumentText:
                 return made
             if made.lacks_room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self.counts["signed"] += made.is_signed
+            self.counts["signed"] += int(made.is_signed)
             self.counts["hidden_lines"] += made.num_hidden_lines
             shutil.copyfileobj(written, copy)  # the worker could still change what it has written
             copy.flush()

@@ -103,10 +103,12 @@ def _breaks_of(text: str) -> _Breaks:
         before = text[index - 1] if index else " "
         if letter in " \n":
             cost = -_IN_LINE if letter == "\n" else 0.0
-            found.append((index, index + 1, cost + _NO_HYPHEN * (before not in _HYPHENS), cost, False))
+            hyphen_cost = cost if before in _HYPHENS else cost + _NO_HYPHEN
+            found.append((index, index + 1, hyphen_cost, cost, False))
         elif before not in " \n" and advance(letter):
             is_within, is_wide = divides(text, index), WIDE in (advance(letter), advance(before))
-            found.append((index, index, _NO_HYPHEN * is_wide, _IN_WORD * is_within, is_within))
+            hyphen_cost, cost = _NO_HYPHEN if is_wide else 0.0, _IN_WORD if is_within else 0.0
+            found.append((index, index, hyphen_cost, cost, is_within))
     found.append((len(text), len(text), 0.0, 0.0, False))
     ends, starts, after_hyphen, after_letter, is_divided = map(np.array, zip(*found, strict=True))
     spaces = np.cumsum([0, *(letter in " \n" for letter in text)])

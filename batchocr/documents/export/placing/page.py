@@ -160,7 +160,7 @@ class _Upright:
         if parts is None:
             return None
         filled = [
-            (row, text[start:end] + "-" * divides(text, end))
+            (row, text[start:end] + ("-" if divides(text, end) else ""))
             for row, (start, end) in zip(rows, parts, strict=True)
             if start < end
         ]
