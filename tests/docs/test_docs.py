@@ -29,6 +29,8 @@ from tests.conftest import ROOT
 from tests.support.mineru_shape import MINERU
 from tests.support.running import draw_pdf, make_quick_model
 
+pytestmark = pytest.mark.usefixtures("quick_processes")
+
 FOLDERS = "batchocr|tests|benchmarks|docs|recipes|sample_data"
 PAGES = sorted([*ROOT.glob("*.md"), *(path for name in FOLDERS.split("|") for path in (ROOT / name).rglob("*.md"))])
 CODE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
