@@ -209,6 +209,12 @@ def test_every_link_between_documents_leads_somewhere() -> None:
     assert not broken
 
 
+def test_the_tests_to_read_first_are_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)`, `(test_\w+)", section("tests/README.md", "Ten to read first"))
+    assert len(named) == 10
+    assert [name for path, name in named if f"def {name}" not in text_of(path)] == []
+
+
 def test_the_readme_is_read_in_five_minutes() -> None:
     assert len(text_of("README.md").splitlines()) <= 200
 
