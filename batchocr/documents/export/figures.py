@@ -97,7 +97,7 @@ class Figures:
 
 def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
     """The box in px of a page, to the nearest, as MinerU crops; it has no area if nothing of it is on the page."""
-    x0, y0, x1, y1 = (min(1.0, max(0.0, share)) if share == share else 0.0 for share in bbox)
+    x0, y0, x1, y1 = (min(1.0, max(0.0, share)) for share in bbox)  # 0 for nan
     return round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height)
 
 

@@ -67,12 +67,13 @@ def _parts(name: str, content: object) -> list[bytes | memoryview]:
         view = memoryview(content)
         return [view.cast("B") if view.c_contiguous else view.tobytes()]
     read = getattr(content, "read", None)
+    is_text = isinstance(content, io.TextIOBase)
     try:
-        data = "" if isinstance(content, io.TextIOBase) else read() if callable(read) else None
+        data = read() if callable(read) and not is_text else None
     except ValueError as error:  # a file that is closed
         raise UsageError(f"{name!r} cannot be read: {error}") from error
     if not isinstance(data, bytes):
-        what = "a file opened for text" if isinstance(data, str) else f"of type {type(content).__name__}"
+        what = "a file opened for text" if is_text or isinstance(data, str) else f"of type {type(content).__name__}"
         raise UsageError(f"{name!r} is {what}: give bytes, a file opened for reading bytes, or a PIL image")
     return [data]
 

@@ -54,7 +54,7 @@ def page_words(row: PageResult, image: Image.Image | None) -> list[BlockWords]:
         content = harmless_characters(block.content or "").strip()
         if not content or block.type in FIGURES:
             continue
-        x0, y0, x1, y1 = (min(1.0, max(0.0, share)) if share == share else 0.0 for share in block.bbox)
+        x0, y0, x1, y1 = (min(1.0, max(0.0, share)) for share in block.bbox)  # 0 for nan
         box = (x0, y0, x1, y1)
         upright = None
         if image is not None and block.type != "equation":
