@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -61,7 +62,9 @@ def make_table(folder: Path, contents: list[str]) -> Path:
 
 
 @pytest.fixture
-def second_reader() -> None:
+def second_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    # OpenCV changes it when it is imported; with another one, no process of a later test could be forked.
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))
     for name in ("rapidocr", "onnxruntime", "cv2"):
         pytest.importorskip(name, reason="the second reader is not installed: pip install 'batchocr[audit]'")
 
