@@ -51,21 +51,21 @@ PASSWORD_VARIABLE = "BATCHOCR_PASSWORD"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Option:
-    """What `--help` and docs/options.md say about a field of Config.
-
-    panel: the part of the help that it stands in. metavar: what stands for its value; a bool has none. default: shown
-    as its default, if the field's own would say nothing. also: a type that the option is also taken in. short: another
-    way to write the flag. per_call: whether each call of an Ocr may choose it, because nothing that is loaded depends
-    on it.
-    """
+    """What `--help` and docs/options.md say about a field of Config."""
 
     panel: str
+    """The part of the help in which it stands."""
     help: str
     metavar: str = ""
+    """What stands for its value; a bool has none."""
     default: str = ""
+    """Shown as its default, if the field's own default would say nothing."""
     also: Any = None
+    """A second type in which a value may be given."""
     short: str = ""
+    """A shorter way to write the flag."""
     per_call: bool = False
+    """Whether each call of an Ocr may choose it, because nothing that is loaded depends on it."""
 
 
 INPUT, MODEL, GENERATION, SIZES = "What to read", "Model", "Generation", "Batch sizes"
@@ -83,10 +83,7 @@ RECIPE = Option(RUN, "A TOML file of options; flags win over it.", "FILE", also=
     config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True),
 )
 class Config:
-    """The options of the command line, under the same names. Sizes are upper limits. Raises UsageError.
-
-    page_timeout and stop_after: seconds. worker_memory: bytes. shard: (index from 1, count).
-    """
+    """The options of the command line, under the same names. Sizes are upper limits. Raises UsageError."""
 
     pages: Annotated[
         PageSpecText | None,
@@ -162,6 +159,7 @@ class Config:
             per_call=True,
         ),
     ] = (1, 1)
+    """The index, from 1, and the count."""
     limit: Annotated[
         Count | None,
         Option(
@@ -279,9 +277,12 @@ class Config:
             also=str,
         ),
     ] = None
+    """In bytes."""
 
     resume: Annotated[bool, Option(CONTINUING, "Continue an unfinished output, or refuse to.", per_call=True)] = True
-    overwrite: Annotated[bool, Option(CONTINUING, "Start over and replace --out.", per_call=True)] = False
+    overwrite: Annotated[
+        bool, Option(CONTINUING, "Discard earlier rows and the journal, and read everything again.", per_call=True)
+    ] = False
     prune: Annotated[
         bool,
         Option(
@@ -313,6 +314,7 @@ class Config:
             per_call=True,
         ),
     ] = None
+    """In seconds."""
     page_timeout: Annotated[
         Seconds,
         Option(
@@ -322,6 +324,7 @@ class Config:
             per_call=True,
         ),
     ] = 60.0
+    """In seconds."""
     max_page_error_rate: Annotated[
         Rate, Option(RUN, "Share of failed pages above which the exit code is 3.", "F", per_call=True)
     ] = 0.05

@@ -40,9 +40,10 @@ class ExitCode(IntEnum):
 
 
 class BatchOcrError(Exception):
-    """The base class of them all. exit_code: what the command ends with."""
+    """The base class of them all."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
+    """What the command ends with."""
 
 
 class UsageError(BatchOcrError):
@@ -82,9 +83,10 @@ class EngineError(BatchOcrError):
 
 
 class PageError(BatchOcrError):
-    """One page or one document cannot be read. error_kind: what its row says."""
+    """One page or one document cannot be read."""
 
     error_kind: ClassVar[ErrorKind] = "internal"
+    """What its row says."""
 
 
 class NotFoundError(PageError):

@@ -38,7 +38,7 @@ class CallOptions(TypedDict, total=False):
     """Continue an unfinished output, or refuse to. Default: on."""
 
     overwrite: bool
-    """Start over and replace --out."""
+    """Discard earlier rows and the journal, and read everything again."""
 
     prune: bool
     """Remove rows of documents that are not there, and of pages not asked for."""

@@ -21,6 +21,9 @@ from tests.support.running import make_quick_model
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# One thread for torch, here and in engines, if nothing else is said.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Tests share their cores with other processes, so the time that an example takes says nothing.
 settings.register_profile("untimed", deadline=None, max_examples=100 if FULL else 50)
 settings.load_profile("untimed")
@@ -54,17 +57,20 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _quick_processes() -> Iterator[None]:
-    """Runs in this process have their engines on threads, without `engine_processes`; workers and engines that are
-    processes are forked, also those of `running.command`. Each has one thread for torch, if nothing else is said."""
-    # Not above: the process that hands out the tests needs neither torch nor transformers.
-    import torch
-
+@pytest.fixture(scope="session")
+def templates() -> Iterator[ProcessTemplates]:
+    """What `quick_processes` puts in place of `subprocess`. It takes seconds to start."""
     from tests.support.engine_thread import EngineThread
 
-    torch.set_num_threads(int(os.environ.setdefault("OMP_NUM_THREADS", "1")))
-    with pytest.MonkeyPatch.context() as patched, ProcessTemplates(engine=EngineThread) as templates:
+    with ProcessTemplates(engine=EngineThread) as templates:
+        yield templates
+
+
+@pytest.fixture(scope="module")
+def quick_processes(templates: ProcessTemplates) -> Iterator[None]:
+    """Runs in this process have their engines on threads, without `engine_processes`; workers and engines that are
+    processes are forked, also those of `running.command`. Some folders ask for it in their conftest.py."""
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(child, "subprocess", templates)
         yield
 
@@ -99,8 +105,8 @@ def _logging_as_imported() -> None:
 
 
 @pytest.fixture
-def engine_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Engines are processes, as in a run outside of tests."""
+def engine_processes(quick_processes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines are processes, as in a run outside of tests, though they are forked."""
     monkeypatch.setattr(child.subprocess, "engine", None)
 
 

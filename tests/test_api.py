@@ -26,9 +26,9 @@ from batchocr.errors import EngineError, ModelError, NoInputError, UsageError
 from batchocr.processes.questions import Questions
 from batchocr.tables.files import report_path
 from tests.support.process_template import USE
-from tests.support.running import children, draw_pdf, eventually, num_rows, read_rows, texts, workers_of
+from tests.support.running import children, draw_pdf, eventually, num_rows, read_rows, run_script, texts, workers_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_processes")]
 
 DOCUMENTS = ("two-columns.pdf", "article.pdf", "broken.pdf", "scanned-letter.png")
 ROWS = [("two-columns.pdf", 0), ("article.pdf", 0), ("article.pdf", 1), ("broken.pdf", None), ("scanned-letter.png", 0)]
@@ -166,42 +166,6 @@ def test_no_signal_handler_is_installed(ocr: Ocr, letters: list[Path]) -> None:
 
 def handlers() -> dict[int, object]:
     return {number: signal.getsignal(number) for number in signal.valid_signals()}
-
-
-SCRIPT = """
-import os, sys
-
-before = dict(os.environ)
-import batchocr
-
-pages = batchocr.process(["letters"], model=sys.argv[1], dpi=72, workers=2)
-for page in pages:
-    print(page.source, page.status, flush=True)
-    if page.source == "letter1.pdf":
-        break
-assert os.environ == before, "the caller's environment was changed"
-assert "torch" not in sys.modules, "torch was loaded"
-"""
-
-
-def run_script(script: Path, model: Path, folder: Path) -> list[str]:
-    command = [sys.executable, script, model]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.splitlines()
-
-
-def test_a_script_needs_no_main_guard_and_may_leave_its_loop_and_its_folder_shadows_no_library(
-    model: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "work"
-    (folder / "letters").mkdir(parents=True)
-    for name in ("json", "PIL", "pydantic", "batchocr"):
-        (folder / f"{name}.py").write_text("raise SystemExit('this is not the library')")
-    (tmp_path / "script.py").write_text(SCRIPT)
-    for number in range(9):
-        draw_pdf(folder / "letters" / f"letter{number}.pdf", f"Letter {number}")
-    assert run_script(tmp_path / "script.py", model, folder) == ["letter0.pdf ok", "letter1.pdf ok"]
 
 
 def test_the_order_is_kept_where_pages_are_picked_and_limited(ocr: Ocr, tmp_path: Path) -> None:

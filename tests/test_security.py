@@ -23,7 +23,7 @@ from batchocr.errors import ModelError
 from tests.pages.rendering import render
 from tests.support.running import command, draw_pdf, eventually, make_quick_model, workers_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_processes")]
 
 PASSWORD = "correct-horse-7141"
 HOSTILE_NAME = "\x1b]0;owned\x07\x9b2J\u202egpj.pdf"

@@ -110,20 +110,8 @@ def _as_json(found: Comparison, settings: _Settings, exit_code: ExitCode) -> str
             "blocks": asdict(found.blocks),
             "status_changes": [[*change, count] for change, count in found.status_changes.most_common()],
             "spread": [{"up_to": share, "rows": number} for share, number in sorted(found.spread.items())],
-            "most_changed": [_page_json(page) for page in found.most_changed],
+            "most_changed": [{**asdict(page), "change": page.share} for page in found.most_changed],
             "exit_code": exit_code,
         },
         indent=2,
     )
-
-
-def _page_json(page: PageChange) -> dict[str, object]:
-    return {
-        "source": page.source,
-        "page_index": page.page_index,
-        "statuses": list(page.statuses),
-        "change": page.share,
-        "characters": page.characters,
-        "characters_changed": page.changed,
-        "blocks": asdict(page.blocks),
-    }

@@ -21,10 +21,12 @@ _LOOK_INTERVAL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """found: those that can be used, the first of each kind with its kernels. unusable: why others cannot be."""
+    """What was found on the devices of a run."""
 
     found: list[DeviceFound]
+    """Those that can be used, the first of each kind with its kernels."""
     unusable: dict[str, str]
+    """Why a device cannot be used, by its name."""
 
 
 def check_devices(config: Config, dtype: DType, *, try_bfloat16: bool = False) -> Devices:
@@ -51,7 +53,7 @@ def check_devices(config: Config, dtype: DType, *, try_bfloat16: bool = False) -
 
 
 def _look_and_try(use: UseDevice, dtype: DType) -> DeviceFound | EngineLoss:
-    """The device with its kernels, or with why there are none, if trying them ended the engine."""
+    """What is found on a device, with its kernels; if trying these ended the engine, with the reason in their place."""
     [tried] = _look([replace(use, try_kernels=dtype)])
     if isinstance(tried, DeviceFound) or isinstance(tried.refusal, UsageError):
         return tried

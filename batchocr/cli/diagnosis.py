@@ -37,22 +37,25 @@ _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked. ok: None if it is neither good nor bad. exit_code: of a run that fails because of
-    it."""
+    """One thing that was checked."""
 
     name: str
     value: str
     ok: bool | None = None
+    """None if it is neither good nor bad."""
     exit_code: ExitCode = ExitCode.USAGE
+    """Of a run that fails because of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """dtype: what a run would use. plan: what it would do, as JSON. Either is None if there can be none."""
+    """What came of planning a run, and of loading its model."""
 
     findings: Sequence[Finding]
     dtype: DType | None
+    """What a run would use; None if no run can be planned."""
     plan: Mapping[str, object] | None = None
+    """What a run would do, as JSON; None if no run can be planned."""
 
 
 def try_out(config: Config) -> Tried:
@@ -160,15 +163,16 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """plan: what a run with the model would do, as JSON; None if none was tried."""
+    """What `batchocr doctor` says."""
 
     findings: Sequence[Finding]
     operations: Sequence[Operations]
     plan: Mapping[str, object] | None = None
+    """What a run with the model would do, as JSON; None if none was tried."""
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 if everything works that a run would use."""
+        """Of the command: 0 if everything works that a run would use."""
         failing = (finding.exit_code for finding in self.findings if finding.ok is False)
         return next(failing, ExitCode.DONE)
 

@@ -33,6 +33,8 @@ _ADVICE = {
 }
 """What to do about missing figures, by what is wrong with their file."""
 
+_HIDDEN_LINES = "%s not added to PDFs that have invisible text of their own there (see --force-text)"
+
 
 @options.takes_options("password", "page_timeout")
 @clear_up_on_signals()
@@ -128,17 +130,14 @@ def _tell(done: Exported, to: Path, formats: Sequence[str]) -> None:
             counted(sum(done.missing_figures.values()), "figure"),
             ", ".join(reasons),
         )
-    if done.unclear_blocks:
-        what = counted(done.unclear_blocks, "block")
-        logger.warning("the lines of %s could not be told apart: each is one box with all its text", what)
-    if done.signed:
-        what = counted(done.signed, "document")
-        logger.warning("%s signed, which a change would end: each PDF is a copy without text of ours", what)
-    if done.hidden_lines:
-        what = counted(done.hidden_lines, "line")
-        logger.warning("%s not added to PDFs that have invisible text of their own there (see --force-text)", what)
-    if done.refused:
-        logger.warning("%s not exported in full: see above", counted(done.refused, "document"))
+    for number, noun, said in (
+        (done.unclear_blocks, "block", "the lines of %s could not be told apart: each is one box with all its text"),
+        (done.signed, "document", "%s signed, which a change would end: each PDF is a copy without text of ours"),
+        (done.hidden_lines, "line", _HIDDEN_LINES),
+        (done.refused, "document", "%s not exported in full: see above"),
+    ):
+        if number:
+            logger.warning(said, counted(number, noun))
     if done.vanished:
         what = counted(done.vanished, "document")
         logger.info("%s exported before not in the table any more: the files were left", what)

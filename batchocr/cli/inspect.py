@@ -110,7 +110,7 @@ def _look(found: Found, config: Config) -> Survey:
 
 
 def _remark(survey: Survey, sample: Sample | None, estimate: Estimate | None) -> str:
-    """Why there is no time."""
+    """Why no time is estimated; empty if one is."""
     if estimate is not None:
         return ""
     if not survey.readable_pages:
@@ -142,14 +142,15 @@ def _as_text(survey: Survey, sample: Sample | None, estimate: Estimate | None, r
     why = f"{'not known' if survey.readable_pages else 'none'}: {remark}"
     lines += [f"time        {_time(estimate) if estimate else why}"]
     shown = survey.named[:_PROBLEMS_SHOWN]
-    lines += [""] * bool(shown) + [f"{kind:11} {source}: {message}" for source, kind, message in shown]
+    lines += [""] if shown else []
+    lines += [f"{kind:11} {source}: {message}" for source, kind, message in shown]
     if (rest := survey.problems.total() - len(shown)) > 0:
         lines += [f"and {rest:,} more: --json has them"]
     return "\n".join(map(printable, lines))
 
 
 def _measured(survey: Survey) -> list[str]:
-    """What is known of all pages or of a sample, which it says."""
+    """Two lines on sizes and text layers of pages; they say it if only a sample of the pages was looked at."""
     distinct = survey.distinct_pages
     sample = "" if survey.measured == distinct else f" (from {survey.measured:,} of {distinct:,} pages)"
     sizes = [

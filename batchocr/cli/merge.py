@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Annotated
 
 from tqdm import tqdm
@@ -54,9 +53,9 @@ def merge(
     continues it. Refuses parts that were made with other settings, or that have the same page twice."""
     configure_logging("text", logging.INFO)
     from batchocr.job.stats.report import require_place
-    from batchocr.pages.input.sources import find_documents
     from batchocr.tables import merge as merging
     from batchocr.tables.opened import open_rows
+    from batchocr.tables.page_list import documents_asked_for
     from batchocr.tables.remote_output import OutputPlace
     from batchocr.tables.table import table_for
 
@@ -74,8 +73,8 @@ def merge(
     remove_leftovers(files_of(path, report_path(path)))
     places = None
     if inputs:
-        found = find_documents(inputs, stdin=sys.stdin, null=config.null, follow_symlinks=config.follow_symlinks)
-        places = {valid_text(document.source): number for number, document in enumerate(found.documents)}
+        documents = documents_asked_for(inputs, config).documents
+        places = {valid_text(document.source): number for number, document in enumerate(documents)}
     merged = merging.merged_rows(of_parts, places, preferred)
     rows = tqdm(merged, desc="merging", unit=" rows", disable=None, leave=False)
     table_for(path).write(path, rows, merging.merged_metadata(of_parts, preferred))

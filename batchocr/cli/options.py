@@ -35,10 +35,11 @@ _LOGGING = "Logging"
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """An option of Config. type: of its field, without None."""
+    """An option of Config."""
 
     name: str
     type: Any
+    """Of its field, without None."""
     default: object
     option: Option
 
@@ -154,7 +155,7 @@ def argument(metavar: str, help: str) -> Any:
 
 
 def refuse_both(one: str, given: bool, other: str, other_given: bool) -> None:
-    """Raises UsageError if both flags were given."""
+    """Raise UsageError if both flags were given."""
     if given and other_given:
         raise UsageError(f"{one} and {other} contradict each other: give one of them")
 
@@ -180,7 +181,7 @@ def as_language(tag: str) -> str:
 
 
 def require_roots(roots: Sequence[str]) -> None:
-    """Raises UsageError if there is no file and no folder where an --input says that documents are."""
+    """Raise UsageError if there is no file and no folder where an --input says that documents are."""
     for root in roots:
         if not is_uri(root) and not os.path.exists(root):
             raise UsageError(

@@ -113,7 +113,8 @@ def _handled(end: Callable[[int, FrameType | None], None], end_at_once: Callable
 
 
 def _end_after(seconds: float, exit_code: int) -> None:
-    """End the process then, if it has not ended before: the library that downloads models waits for whole files."""
+    """End the process after so many seconds, if it has not ended before: the library that downloads models waits for
+    whole files."""
     timer = threading.Timer(seconds, os._exit, (exit_code,))
     timer.daemon = True
     timer.start()

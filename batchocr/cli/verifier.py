@@ -69,13 +69,16 @@ def asked_for(tables: Sequence[Path]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DocumentNow:
-    """doc_id: None if the file could not be hashed. page_count: None if it could not be opened. problem: why not.
-    is_known: False if its worker was lost, so that nothing is known of it."""
+    """A document as it is now."""
 
     doc_id: str | None = None
+    """None if the file could not be hashed."""
     page_count: int | None = None
+    """None if the file could not be opened."""
     problem: str = ""
+    """Why it could not be hashed or opened."""
     is_known: bool = True
+    """False if its worker was lost, so that nothing is known of it."""
 
 
 def look_at(pool: WorkerPool, timeout_s: float, document: Document) -> DocumentNow:
@@ -96,11 +99,12 @@ Problem = Literal["missing", "stale", "duplicate", "failed", "surplus", "gone", 
 
 @dataclass(frozen=True, slots=True)
 class VerifyFinding:
-    """Something that is not as it should be. page_index: None if it is about a whole document or table."""
+    """Something that is not as it should be."""
 
     problem: Problem
     where: str
     page_index: int | None
+    """None if the finding is about a whole document or table."""
     message: str
 
     def __str__(self) -> str:
@@ -120,13 +124,12 @@ class _Row:
 
 @dataclass(slots=True)
 class _Rows:
-    """What the tables say about one document, which may have changed between the reading of two rows.
-
-    by_page: None is the document as a whole. page_counts: by doc_id, the highest that a row says.
-    """
+    """What the tables say about one document, which may have changed between the reading of two rows."""
 
     by_page: dict[int | None, _Row] = field(default_factory=dict)
+    """Under None the row of the document as a whole."""
     page_counts: dict[str | None, int] = field(default_factory=dict)
+    """By doc_id, the highest count that a row says."""
 
     @property
     def versions(self) -> set[str]:
@@ -142,24 +145,23 @@ class _Rows:
 
     @property
     def is_one_failure(self) -> bool:
-        """Whether all there is, is a row that says why the document could not be opened."""
+        """Whether the only row is one that says why the document could not be opened."""
         return self.by_page.keys() == {None} and self.by_page[None].status == "failed"
 
 
 class Verifier:
-    """Compares tables with inputs.
-
-    Once all findings have been taken, num_rows: how many rows there should be; by_status, num_doubtful: how many of
-    them are there, and are doubtful; num_empty: how many `ok` rows have no text, as those of blank pages;
-    num_uncounted: of how many documents the pages could not be counted, because they cannot be opened.
-    """
+    """Compares tables with inputs. What it counts is known once all findings have been taken."""
 
     def __init__(self, outs: Sequence[Path], config: Config) -> None:
         self.num_rows = 0
+        """How many rows there should be."""
         self.by_status: Counter[Status] = Counter()
+        """How many of them are there."""
         self.num_doubtful = 0
         self.num_empty = 0
+        """How many `ok` rows have no text, as those of blank pages."""
         self.num_uncounted = 0
+        """Of how many documents the pages could not be counted, because they cannot be opened."""
         self._config = config
         self._spec = parse_page_spec(config.pages) if config.pages else None
         self._outs = outs
@@ -214,7 +216,8 @@ class Verifier:
         if row.page_index in rows.by_page:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
         rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
-        self.num_empty += row.status == "ok" and not (row.markdown or "").strip()
+        if row.status == "ok" and not (row.markdown or "").strip():
+            self.num_empty += 1
         if row.page_count is not None:
             rows.page_counts[row.doc_id] = max(row.page_count, rows.page_counts.get(row.doc_id, 0))
 
@@ -233,7 +236,8 @@ class Verifier:
         self, document: Document, source: str, rows: _Rows, now: DocumentNow
     ) -> Iterator[VerifyFinding]:
         yield from _stale(source, rows, now)
-        self.num_uncounted += now.is_known and bool(now.doc_id) and now.page_count is None and not rows.is_one_failure
+        if now.is_known and now.doc_id and now.page_count is None and not rows.is_one_failure:
+            self.num_uncounted += 1
         wanted = self._wanted(document, rows, now)
         if self._config.limit is not None:
             wanted = wanted[: self._config.limit - self.num_rows]

@@ -77,7 +77,7 @@ def verify(
 
 
 def _fingerprint(config: Config) -> str:
-    """That of the model that should have written the table. Raises ModelError."""
+    """The fingerprint of the model that should have written the table. Raises ModelError."""
     from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint
 
     return fingerprint(find_checkpoint(config.model, config.revision))

@@ -106,8 +106,8 @@ def view(
 def _chosen(
     table: StoredRows, sort: Sort, sample: int | None, page_spec: str | None, audit: Path | None
 ) -> tuple[ChosenPage, dict[PageKey, Sequence[AuditFinding]]]:
-    """The rows to be shown and, if there is an audit, whose order is taken then, what it found on them. Raises
-    UsageError, OutputError."""
+    """The rows to be shown, and what the audit found on them; with an audit they come in its order. Raises UsageError,
+    OutputError."""
     from batchocr.documents.audit.audit_table import read_pages
 
     pages = parse_page_spec(page_spec) if page_spec else None

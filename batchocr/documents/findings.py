@@ -25,24 +25,29 @@ PageOutcome = Literal["compared", "empty", "uncompared", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """A place where the two readers disagree. block: index in the row's blocks; None if the text is in no block. bbox:
-    in shares of the page. text: what the table says. second_text: what the second reader says. characters: how many
-    letters and figures of the two are concerned. weight: the higher, the sooner a person should look."""
+    """A place where the two readers disagree."""
 
     kind: FindingKind
     block: int | None
+    """Index in the row's blocks; None if the text is in no block."""
     bbox: tuple[float, float, float, float]
+    """In shares of the page."""
     text: str
+    """What the table says."""
     second_text: str
+    """What the second reader says."""
     characters: int
+    """How many letters and figures of the two are concerned."""
     weight: float
+    """The higher, the sooner a person should look."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageComparison:
-    """A page compared. characters: letters and figures that could be compared, those of the table and those omitted.
-    left_out: what was not compared, each as often as it came."""
+    """A page compared."""
 
     characters: int
+    """Letters and figures that could be compared: those of the table and those omitted."""
     left_out: tuple[LeftOut, ...]
+    """What was not compared, each as often as it came."""
     findings: tuple[AuditFinding, ...]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from batchocr.errors import ChangedError, DamagedError, UnreadableError, UnsupportedError
 from batchocr.pages.input.render import RenderableDocument, fingerprint, one_version, version_of
@@ -27,10 +27,6 @@ _FETCH_SHARE = 0.8
 """The share of the page's time limit after which a fetch fails, so that its worker need not be killed."""
 
 _DOUBTED = "check the store: what it gave does not fit its ETag (unless that is of SSE-KMS or SSE-C) nor can be read"
-
-
-class DocumentOpener(Protocol):
-    def __call__(self, path: str, *, name: str) -> RenderableDocument: ...
 
 
 @dataclass(slots=True)
@@ -48,7 +44,8 @@ class _Copy:
 class DocumentCache:
     """Opens documents on request, and closes the least recently requested ones. Copies of objects are kept longer."""
 
-    def __init__(self, open_document: DocumentOpener, page_timeout_s: float = 60.0) -> None:
+    def __init__(self, open_document: Callable[..., RenderableDocument], page_timeout_s: float = 60.0) -> None:
+        """open_document: called with the path of the file or of the copy, and with `name`, the path or URI."""
         self._open_document = open_document
         self._fetch_s = _FETCH_SHARE * page_timeout_s
         self._open: OrderedDict[tuple[str, int, int], RenderableDocument] = OrderedDict()

@@ -44,14 +44,18 @@ from batchocr.processes.pixels import share_batch
 
 @dataclass(frozen=True, slots=True)
 class _PageInWork:
-    """A page that is waiting for its completions. width, height: px. lost, words: as in Page."""
+    """A page that is waiting for its completions."""
 
     reader: Reader
     width: int
+    """In px."""
     height: int
+    """In px."""
     dpi: float | None
     lost: str | None
+    """As in Page."""
     words: tuple[PlacedWord, ...]
+    """As in Page."""
 
 
 class PageWorker:
@@ -61,15 +65,8 @@ class PageWorker:
     """
 
     def __init__(
-        self,
-        channel: Channel[FromWorker, ToWorker],
-        protocol: PageProtocol,
-        documents: DocumentCache,
-        *,
-        password: str | None = None,
+        self, channel: Channel[FromWorker, ToWorker], protocol: PageProtocol, documents: DocumentCache
     ) -> None:
-        """password: of documents that are written."""
-        self._password = password
         self._channel = channel
         self._protocol = protocol
         self._documents = documents
@@ -112,7 +109,7 @@ class PageWorker:
             self._channel.send(Failed(message.task_id, _failure(error), doc_id))
 
     def _outcome(self, message: Task | Completions) -> tuple[OfTask, int | None]:
-        """What comes of it, with the descriptor of a batch's pixels."""
+        """What comes of a task, with the descriptor of a batch's pixels."""
         if isinstance(message, OpenDocument):
             return self._open(message), None
         if isinstance(message, ReadOutline):
@@ -156,9 +153,7 @@ class PageWorker:
             self._documents.open(task.path, task.size, task.mtime_ns) as document,
         ):
             path = self._documents.local_path(task.path)
-            steps = write_searchable(
-                document, path, self._password, task.additions, text_path=task.text_path, to_path=task.to_path
-            )
+            steps = write_searchable(document, path, task.additions, text_path=task.text_path, to_path=task.to_path)
             while (made := next(steps)) is None:
                 next_step()
         return SearchableWritten(task.task_id, made)

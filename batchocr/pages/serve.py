@@ -28,7 +28,7 @@ def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> No
             _limit_memory(setup.memory_bytes)
             opening = partial(open_document, password=setup.password, dpi=setup.dpi, text_layer=setup.text_layer)
             with closing(DocumentCache(opening, setup.page_timeout_s)) as documents:
-                PageWorker(channel, make_protocol(setup), documents, password=setup.password).run()
+                PageWorker(channel, make_protocol(setup), documents).run()
 
 
 def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:

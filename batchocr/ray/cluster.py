@@ -27,13 +27,14 @@ _OBJECT_STORE_BYTES = 100 << 20
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """address: of the cluster; `auto`: the one that this machine is of; None: this machine alone. pages_per_task: about
-    how many pages an item has. actors: how many there should be; None: one for each GPU, or each node if there are
-    none. Raises UsageError."""
+    """Where to read, and with how many actors. Raises UsageError."""
 
     address: str | None = None
+    """Of the cluster; `auto`: the one that this machine is of; None: this machine alone."""
     pages_per_task: int = PAGES_PER_TASK
+    """About how many pages an item has."""
     actors: int | None = None
+    """How many there should be; None: one for each GPU, or one for each node if there are no GPUs."""
 
     def __post_init__(self) -> None:
         for flag, number in (("--pages-per-task", self.pages_per_task), ("--actors", self.actors)):
@@ -118,8 +119,8 @@ class ActorPlan:
 
 
 def plan_actors(ray: ModuleType, config: Config, wanted: int | None) -> ActorPlan:
-    """One for each GPU, with its share of the cores; without GPUs, one for each node, with all of them. wanted: how
-    many instead, also of nodes that are yet to come. Raises UsageError."""
+    """The actors to start: one for each GPU, with its share of the cores; without GPUs, one for each node, with all of
+    its cores. wanted: how many instead, also on nodes that are yet to come. Raises UsageError."""
     nodes: list[dict[str, float]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     with_gpus = [node for node in nodes if node.get("GPU", 0) >= 1]
     if "," in config.device or ":" in config.device:

@@ -33,15 +33,8 @@ from batchocr.tables.schema import RunMetadata, fingerprint_of_settings, require
 
 logger = logging.getLogger(__name__)
 
-_OF_ONE_MACHINE = {
-    "limit": None,
-    "only": None,
-    "sample_documents": None,
-    "shard": (1, 1),
-    "resume": True,
-    "max_doubtful_rate": 1.0,
-}
-"""Options that mean nothing here, as they are when they are not given."""
+_OF_ONE_MACHINE = ("limit", "only", "sample_documents", "shard", "resume", "max_doubtful_rate")
+"""Options that mean nothing here."""
 
 _OF_MODEL = ("model_fingerprint", "dtype", "layout", "layout_rules")
 """Settings that only an actor knows, once it has loaded the model."""
@@ -80,8 +73,8 @@ def run_with(
     """`run` for a Config, with a switch that stops it and a Progress to report to."""
     started_s = time.perf_counter()
     folder = OutputFolder(out)
-    for name, usual in _OF_ONE_MACHINE.items():
-        if getattr(config, name) != usual:
+    for name in _OF_ONE_MACHINE:
+        if getattr(config, name) != getattr(Config(), name):
             raise UsageError(f"{flag_of(name)} is of a run on one machine")
     if os.path.isdir(config.model):
         config = replace(config, model=os.path.abspath(config.model))  # actors have a working directory of their own
@@ -180,7 +173,7 @@ def _require_same_input(folder: OutputFolder, earlier: ClusterPlan, found: Found
 def _report_of(
     driver: Driver, config: Config, found: Found, num_parts: int, stop: StopSwitch, *, began_s: tuple[float, float]
 ) -> ClusterReport:
-    """began_s: when the run began, and when its items were known."""
+    """The report of a run that has ended. began_s: when it began, and when its items were known."""
     (started_s, planned_s), ended_s = began_s, time.perf_counter()
     ready_s = driver.first_ready_s or ended_s
     tally, actors = driver.tally, tuple(driver.actor_reports)

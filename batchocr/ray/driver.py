@@ -59,10 +59,7 @@ class _Actor:
 
 class Driver:
     """Has items read by actors, until all are, or the run is stopped. Raises the errors of `Reader.load` and
-    OutputError; an item whose actors die becomes failed rows.
-
-    actor_reports: of all actors that were ready, those that were lost among them.
-    """
+    OutputError; an item whose actors die becomes failed rows."""
 
     def __init__(
         self,
@@ -78,6 +75,7 @@ class Driver:
         self.settings: dict[str, Setting] = {}
         self.first_ready_s: float | None = None
         self.actor_reports: list[ActorReport] = []
+        """Of all actors that were ready, also of those that were lost."""
         self._ray: ModuleType
         self._config = config
         self._folder = folder

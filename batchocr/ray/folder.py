@@ -58,7 +58,7 @@ class Folder:
 
     @contextmanager
     def local(self, name: str) -> Iterator[Path]:
-        """The file itself."""
+        """The path of the file itself."""
         with reading(self._path / name), open(self._path / name, "rb"):
             yield self._path / name
 
@@ -109,10 +109,12 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class PartRows:
-    """How many rows a part has, by status; errors: the failed ones, by what was wrong."""
+    """How many rows a part has."""
 
     by_status: Counter[Status]
+    """All rows, by status."""
     errors: Counter[ErrorKind]
+    """The failed rows, by what was wrong."""
 
 
 class OutputFolder:
@@ -203,8 +205,8 @@ class OutputFolder:
             raise OutputError(f"another run has begun to write into {self}: this one ends; what it has read is there")
 
     def rows_of(self, items: Iterable[Item], metadata: RunMetadata) -> dict[str, PartRows]:
-        """What those parts hold, by name, that are there, sound as far as they are read, and of their items. Raises
-        OutputMismatchError if one is of other settings than this metadata."""
+        """What the parts of these items hold, by name; without parts that are not there, are damaged as far as they are
+        read, or hold other documents. Raises OutputMismatchError if one is of other settings than this metadata."""
         names = self.files.names()
         there = [item for item in items if item.name in names]
         with ThreadPoolExecutor(_AT_ONCE) as looking:

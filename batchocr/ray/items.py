@@ -27,18 +27,18 @@ from batchocr.tables.schema import RunMetadata
 
 @dataclass(frozen=True, slots=True)
 class PlannedDocument:
-    """A document as it was when the plan was made.
-
-    size, mtime_ns: 0 for one with a problem, which only becomes a row. page_count: None until it is counted, and for
-    one that cannot be opened. path: absolute, or a URI; empty in a plan that was stored.
-    """
+    """A document as it was when the plan was made."""
 
     source: str
     size: int
+    """In bytes; 0 for a document with a problem, which only becomes a row."""
     mtime_ns: int
+    """0 for a document with a problem."""
     page_count: int | None = None
+    """None until the pages are counted, and for a document that cannot be opened."""
     problem: Failure | None = None
     path: str = ""
+    """Absolute, or a URI; empty in a plan that was stored."""
 
     def is_same(self, other: PlannedDocument | None) -> bool:
         """Whether the file has not been touched between the two."""
@@ -54,12 +54,14 @@ class PlannedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """number: its place in the table. pages: those of each of its documents, as `--pages` says it; None for all.
-    num_rows: as far as is known: a document that cannot be opened has one."""
+    """What one actor reads at a time."""
 
     number: int
+    """Its place in the table."""
     pages: str | None
+    """Those of each of its documents, as `--pages` says it; None for all."""
     num_rows: int
+    """As far as is known: a document that cannot be opened has one."""
     documents: tuple[PlannedDocument, ...]
 
     @property
@@ -97,12 +99,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What the parts in a folder are of. metadata: what their rows depend on; None until the model has been loaded.
-    pages: the value of `--pages`. run: the id of the run that wrote it."""
+    """What the parts in a folder are of."""
 
     run: str
+    """The id of the run that wrote it."""
     metadata: Annotated[RunMetadata | None, Field(alias="facts")]
+    """What the rows of the parts depend on; None until the model has been loaded."""
     pages: str | None
+    """The value of `--pages`."""
     items: tuple[Item, ...]
 
 
@@ -124,7 +128,7 @@ def wanted_pages(pages: str | None, page_count: int) -> Sequence[int]:
 
 
 def unchanged_items(items: Sequence[Item], now: Mapping[str, PlannedDocument]) -> list[Item]:
-    """Those of which every file is as it was, with where it is now. now: the documents by their source."""
+    """The items of which every file is as it was, with where it is now. now: the documents by their source."""
     return [
         replace(item, documents=tuple(replace(each, path=now[each.source].path) for each in item.documents))
         for item in items

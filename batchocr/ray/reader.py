@@ -35,19 +35,21 @@ _PUT_AGAIN_S = (5.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A reader that is ready. metadata: what its rows depend on."""
+    """A reader that is ready."""
 
     node: str
     metadata: RunMetadata
+    """What its rows depend on."""
     settings: dict[str, Setting]
 
 
 @dataclass(frozen=True, slots=True)
 class ItemRead:
-    """An item whose part is there. report: of reading it; None if it turned out to have no row."""
+    """An item whose part is there."""
 
     rows: PartRows
     report: Report | None
+    """Of reading it; None if it turned out to have no row."""
 
 
 class Reader:

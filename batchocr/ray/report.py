@@ -19,33 +19,34 @@ _WAITS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Of the output. already_done: by earlier runs. lost_twice: those whose rows say `crashed`."""
+    """How many parts the output has."""
 
     planned: int
     already_done: int
+    """By earlier runs."""
     read: int
     lost_twice: int
+    """Those whose rows say `crashed`."""
 
 
 @dataclass(slots=True)
 class ActorReport:
-    """An actor. busy_seconds: from being given an item to its part being there. pages_per_second: while it was busy."""
+    """What an actor did."""
 
     node: str
     parts: int = 0
     pages_read: int = 0
     busy_seconds: float = 0.0
+    """From being given an item to its part being there, of all items."""
     ready_seconds: float = 0.0
     pages_per_second: float = 0.0
+    """While it was busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """Rates are per second of work, from the first actor that was ready to the end, for what was read in this run.
-
-    items: rows of the whole output. plan_seconds: until the items were known; start_up_seconds: until an actor was
-    ready. driver_cpu_seconds: of this process, for all of it. bottleneck: one line, what limits the rate.
-    """
+    """What came of a run on a cluster. Rates are per second of work, from the first actor that was ready to the end,
+    for what was read in this run."""
 
     pages_per_second: float
     exit_reason: ExitReason
@@ -53,19 +54,24 @@ class ClusterReport:
     documents: int
     skipped_files: Mapping[str, int]
     items: Items
+    """Rows of the whole output."""
     errors: Mapping[ErrorKind, int]
     parts: Parts
     wall_seconds: float
     plan_seconds: float
+    """Until the items were known."""
     start_up_seconds: float
+    """From then until an actor was ready."""
     work_seconds: float
     driver_cpu_seconds: float
+    """Of this process, for the whole run."""
     actors: tuple[ActorReport, ...]
     actors_lost: int
     settings: Mapping[str, Setting]
     max_page_error_rate: float
     max_degraded_rate: float
     bottleneck: str = ""
+    """One line: what limits the rate."""
 
     @property
     def complete(self) -> bool:
@@ -120,16 +126,18 @@ class ClusterReport:
 
 @dataclass(slots=True)
 class Tally:
-    """What has been counted so far. found: rows, as far as is known; already_done: those that earlier runs have read.
-    parts_before: those that are left as they were."""
+    """What has been counted so far."""
 
     found: int = 0
+    """Rows, as far as is known."""
     by_status: Counter[Status] = field(default_factory=Counter)
     errors: Counter[ErrorKind] = field(default_factory=Counter)
     already_done: int = 0
+    """Rows that earlier runs have read."""
     pages_read: int = 0
     bottlenecks: Counter[str] = field(default_factory=Counter)
     parts_before: int = 0
+    """Parts that are left as they were."""
     parts_read: int = 0
     lost_twice: int = 0
     actors_lost: int = 0

@@ -57,13 +57,14 @@ _AWS_CODE = re.compile(r"AWS Error ([A-Z_]+(?: \(HTTP status \d+\))?)")
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object as its store describes it. mtime_ns: in whole seconds, as listings and single answers of some stores
-    differ in the rest; 0 if the store has none. doubted: its ETag, most often an MD5, is not that of what came."""
+    """An object as its store describes it."""
 
     uri: str
     size: int
     mtime_ns: int
+    """In whole seconds, as listings and single answers of some stores differ in the rest; 0 if the store has none."""
     doubted: bool = False
+    """Whether its ETag, most often an MD5, is not that of what came."""
 
     @property
     def version(self) -> tuple[int, int]:

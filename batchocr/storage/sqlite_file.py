@@ -15,7 +15,8 @@ QUERY_S: Final = 10.0
 
 
 class SqliteFile(sqlite3.Connection):
-    """What is begun with `execute`, to the next one, ends after QUERY_S with an OperationalError, "interrupted"."""
+    """A connection on which all ends: what is begun with `execute` ends at the next one, or after QUERY_S with an
+    OperationalError, "interrupted"."""
 
     def __init__(self, path: Path, *, wait_s: float) -> None:
         """wait_s: for another's lock. Threads may have it in turn. Raises sqlite3.Error."""

@@ -34,12 +34,14 @@ def is_uri(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Uri:
-    """scheme: in lower case. authority: the bucket, or what else the store calls it. key: without leading slashes; it
-    ends in one if a prefix is meant, and is empty for the whole store."""
+    """The parts of a URI."""
 
     scheme: str
+    """In lower case."""
     authority: str
+    """The bucket, or what else the store calls it."""
     key: str
+    """Without leading slashes. It ends in a slash if a prefix is meant, and is empty for the whole store."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}/{self.key}"

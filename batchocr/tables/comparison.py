@@ -12,6 +12,7 @@ from itertools import zip_longest
 
 from batchocr.data import PageResult, Status
 from batchocr.errors import OutputError
+from batchocr.tables.index import page_rank
 from batchocr.tables.page_change import BlockChanges, PageChange, page_change
 from batchocr.tables.schema import from_json, to_json
 
@@ -21,25 +22,26 @@ SHARES = (0.0, 0.001, 0.01, 0.05, 0.2, 0.5, 1.0)
 
 @dataclass(slots=True)
 class Comparison:
-    """Two tables compared, row by row.
-
-    most_changed: the num_top pages that changed most, beginning with the most. rows: in both tables; only_first,
-    only_second: in one, their text counting as changed. status_changes: how many rows have one status in the first
-    table and another in the second. spread: rows by the lowest of SHARES that their share of changed characters does
-    not exceed.
-    """
+    """Two tables compared, row by row."""
 
     num_top: int
+    """How many of the most changed pages are kept."""
     rows: int = 0
+    """How many are in both tables."""
     only_first: int = 0
+    """How many rows are in the first table alone; their text counts as changed."""
     only_second: int = 0
+    """How many rows are in the second table alone; their text counts as changed."""
     differing: int = 0
     characters: int = 0
     characters_changed: int = 0
     blocks: BlockChanges = field(default_factory=BlockChanges)
     status_changes: Counter[tuple[Status, Status]] = field(default_factory=Counter)
+    """How many rows have one status in the first table and another in the second."""
     spread: Counter[float] = field(default_factory=lambda: Counter(dict.fromkeys(SHARES, 0)))
+    """How many rows there are, by the lowest of SHARES that their share of changed characters does not exceed."""
     most_changed: list[PageChange] = field(default_factory=list)
+    """The pages that changed most, beginning with the most."""
 
     @property
     def change(self) -> float:
@@ -49,27 +51,31 @@ class Comparison:
     def take(self, page: PageChange, *, common: bool = False) -> None:
         """Count a page. common: nothing else of one that only one table has."""
         before, after = page.statuses
-        self.rows += before is not None and after is not None
-        self.only_first += after is None
-        self.only_second += before is None
-        if common and (before is None or after is None):
+        if before is None:
+            self.only_second += 1
+        elif after is None:
+            self.only_first += 1
+        else:
+            self.rows += 1
+            if before != after:
+                self.status_changes[before, after] += 1
+        if common and None in page.statuses:
             return
-        if before is not None and after is not None and before != after:
-            self.status_changes[before, after] += 1
-        self.differing += page.is_any
         self.characters += page.characters
-        self.characters_changed += page.changed
+        self.characters_changed += page.characters_changed
         self.blocks += page.blocks
         self.spread[next(share for share in SHARES if page.share <= share)] += 1
         if page.is_any:
+            self.differing += 1
             insort(self.most_changed, page, key=_rank)
             del self.most_changed[self.num_top :]
 
 
 def _rank(page: PageChange) -> tuple[float, int, bool]:
-    """The lower, the more a page changed; those with another status only come last."""
+    """A key that sorts pages from the most changed on; those with another status only come last."""
     blocks = page.blocks
-    return -page.share, -(page.changed + blocks.added + blocks.lost + blocks.changed), len(set(page.statuses)) == 1
+    num_changes = page.characters_changed + blocks.added + blocks.lost + blocks.changed
+    return -page.share, -num_changes, len(set(page.statuses)) == 1
 
 
 def compare(pairs: Iterable[Pair], *, num_top: int, common: bool = False) -> Comparison:
@@ -142,7 +148,7 @@ class _Waiting:
 
 
 def _key(row: PageResult) -> tuple[str, int]:
-    return row.source, -1 if row.page_index is None else row.page_index
+    return row.source, page_rank(row.page_index)
 
 
 @contextmanager

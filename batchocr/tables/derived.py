@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -31,16 +31,15 @@ def read_metadata(path: Path) -> RunMetadata:
     file cannot be read."""
     nothing = RunMetadata("", "", "", "", {})
     if path.suffix.lower() == ".jsonl":
-        first = next(json_lines(path), None)
-        names = set(_NEEDED) if first is None else first.keys()
-        _require_columns(path, names)
+        if (first := next(json_lines(path), None)) is not None:
+            _require_columns(path, first)
         return nothing
     try:
         with reading(path):
             schema = pq.read_schema(path)
     except pa.ArrowException as error:
         raise OutputError(f"{path} is no table, or is damaged: {error}") from error
-    _require_columns(path, set(schema.names))
+    _require_columns(path, schema.names)
     return decode_metadata(schema.metadata) or nothing
 
 
@@ -53,7 +52,7 @@ def read_rows(path: Path) -> Iterator[PageResult]:
             raise OutputError(f"{path}, row {number} is no row of a table of batchocr: {error}") from error
 
 
-def _require_columns(path: Path, names: set[str] | Any) -> None:
+def _require_columns(path: Path, names: Collection[str]) -> None:
     if missing := [name for name in _NEEDED if name not in names]:
         raise OutputError(f"{path} lacks {', '.join(missing)}: a table needs the columns {', '.join(_NEEDED)}")
 
@@ -95,6 +94,6 @@ def _of_ours(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _known(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Those of these values that are there, and not null."""
+    """The values of these names that are there, and not null."""
     known = {name: values[name] for name in names if values.get(name) is not None}
     return {name: value for name, value in known.items() if not (isinstance(value, float) and math.isnan(value))}

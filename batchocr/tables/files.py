@@ -62,8 +62,8 @@ def leftovers_of(files: Iterable[Path]) -> Iterator[Path]:
 
 
 def is_cluster_part(name: str) -> bool:
-    """Whether it is that of a part of a cluster's table, or of what an actor that was killed has left of one; tables of
-    shards may be `part-1.parquet`."""
+    """Whether a file of this name is a part of a cluster's table, or what an actor that was killed has left of one;
+    tables of shards may be `part-1.parquet`."""
     return _CLUSTER_PART.fullmatch(final_name(name)) is not None
 
 
@@ -85,7 +85,7 @@ def files_of(out: Path, report: Path) -> list[Path]:
 
 
 def among(files: Sequence[Path]) -> Callable[[str], bool]:
-    """Says of a path whether it is one of these files, or was to become one."""
+    """A function that tells whether a path is one of these files, or was to become one."""
     names, paths = {file.name for file in files}, set(map(os.path.realpath, files))
 
     def is_among(path: str) -> bool:

@@ -7,16 +7,16 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+
 from batchocr.data import ErrorKind, PageResult, Status
+from batchocr.storage.checksums import is_sound
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedRow:
-    """A row of the journal without its text.
-
-    size and mtime_ns: of the file when it was read; None if unknown, as in a row copied from a table.
-    offset, length: of its line in the journal, in bytes.
-    """
+    """A row of the journal without its text."""
 
     page_index: int | None
     status: Status
@@ -24,15 +24,20 @@ class IndexedRow:
     page_count: int | None
     attempts: int
     size: int | None
+    """Of the file when it was read, in bytes; None if unknown, as in a row copied from a table."""
     mtime_ns: int | None
+    """Of the file when it was read; None if unknown."""
     offset: int
+    """Of its line in the journal, in bytes."""
     length: int
+    """Of its line in the journal, in bytes."""
     error_kind: ErrorKind | None = None
 
 
 _LASTING: Final[frozenset[ErrorKind | None]] = frozenset({"damaged", "unsupported"})
 """What is wrong with a file as long as it is the same."""
 
+_ROW = TypeAdapter(IndexedRow)
 _QUALITY: dict[Status, int] = {"ok": 2, "degraded": 1, "failed": 0, "skipped": 0}
 
 
@@ -40,8 +45,18 @@ class RowIndex:
     """The rows that count, by document: the last for each (source, page_index), but no failure after a success."""
 
     def __init__(self) -> None:
+        self.end = 0
+        """Of the lines that were taken, in bytes: where the next one begins."""
         self._rows: dict[str, list[IndexedRow]] = {}
         self._best: dict[str, dict[int | None, Status]] = {}
+
+    def take(self, line: bytes) -> bool:
+        """Add the next line of the journal. Returns whether a sound row is in it."""
+        found = _indexed(line, self.end)
+        if found is not None:
+            self.put(*found)
+        self.end += len(line)
+        return found is not None
 
     def sources(self) -> Collection[str]:
         """Every document that has rows."""
@@ -79,6 +94,18 @@ class RowIndex:
         best = self._best.get(source, {}).pop(row.page_index, earlier.status)
         if _QUALITY[row.status] < _QUALITY[best]:
             self._best.setdefault(source, {})[row.page_index] = best
+
+
+def _indexed(line: bytes, offset: int) -> tuple[str, IndexedRow] | None:
+    """The document of the row in a line, and what is remembered of the row; None if it is damaged, or no row."""
+    if not is_sound(line):
+        return None
+    try:
+        entry = from_json(line)
+        of_file = {"size": entry["size"], "mtime_ns": entry["mtime_ns"], "offset": offset, "length": len(line)}
+        return entry["result"]["source"], _ROW.validate_python(entry["result"] | of_file)
+    except (ValueError, KeyError, TypeError):  # ValidationError; the first line has other keys
+        return None
 
 
 def page_rank(page_index: int | None) -> int:

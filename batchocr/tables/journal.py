@@ -17,11 +17,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
 
 from batchocr.data import PageResult, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
@@ -48,31 +46,29 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A finished row and the file it was read from. size (in bytes), mtime_ns: None if unknown."""
+    """A finished row and the file it was read from."""
 
     result: PageResult
     size: int | None
+    """Of the file, in bytes; None if unknown."""
     mtime_ns: int | None
+    """Of the file; None if unknown."""
 
 
 _ENTRY = TypeAdapter(JournalEntry)
-_INDEXED = TypeAdapter(IndexedRow)
 
 
 class Journal:
-    """A run's journal, open and locked against a second run. Belongs to one thread.
-
-    metadata: of this run together with those whose rows it holds. is_redundant: whether it was begun here and nothing
-    was added: its rows are in the table, and `close` would delete it.
-    """
+    """A run's journal, open and locked against a second run. Belongs to one thread."""
 
     def __init__(self, path: Path, file: FileIO, metadata: RunMetadata) -> None:
         self.path = path
         self.metadata = metadata
+        """Of this run together with those whose rows it holds."""
         self._file = file
         self._index = RowIndex()
-        self._end = 0
         self.is_redundant = False
+        """Whether it was begun here and nothing was added: its rows are in the table, and `close` would delete it."""
         self._synced_s = time.monotonic()
 
     @classmethod
@@ -120,9 +116,9 @@ class Journal:
             try:
                 _write_whole(self._file, line)
             except OSError:
-                self._file.truncate(self._end)
+                self._file.truncate(self._index.end)
                 raise
-            self._index_line(line)
+            self._index.take(line)
             self.is_redundant = False
             if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
                 self._require_in_place()
@@ -177,9 +173,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _unlink(self) -> None:
@@ -204,9 +198,9 @@ class Journal:
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     break
-                if not self._index_line(line) and number > 1:
+                if not self._index.take(line) and number > 1:
                     damaged.append(number)
-        self._file.truncate(self._end)
+        self._file.truncate(self._index.end)
         if damaged:
             logger.warning(
                 "%s is damaged in %s, first in line %d: what is there is read again; check the disk",
@@ -214,14 +208,6 @@ class Journal:
                 counted(len(damaged), "line"),
                 damaged[0],
             )
-
-    def _index_line(self, line: bytes) -> bool:
-        """Index the next line. Returns whether a sound row is in it."""
-        found = indexed(line, self._end)
-        if found is not None:
-            self._index.put(*found)
-        self._end += len(line)
-        return found is not None
 
     def _require_in_place(self) -> None:
         """Raise OutputError if the file is no longer at its path, where it would be found."""
@@ -244,18 +230,6 @@ def _write_whole(file: FileIO, line: bytes) -> None:
 
 def _to_line(entry: JournalEntry) -> bytes:
     return checked_line(_ENTRY.dump_json(replace(entry, result=storable(entry.result))))
-
-
-def indexed(line: bytes, offset: int) -> tuple[str, IndexedRow] | None:
-    """The document of the row in a line, and what the index remembers of the row; None if it is damaged, or no row."""
-    if not is_sound(line):
-        return None
-    try:
-        entry = from_json(line)
-        of_file = {"size": entry["size"], "mtime_ns": entry["mtime_ns"], "offset": offset, "length": len(line)}
-        return entry["result"]["source"], _INDEXED.validate_python(entry["result"] | of_file)
-    except (ValueError, KeyError, TypeError):  # ValidationError; the first line has other keys
-        return None
 
 
 def read_row(file: FileIO | BinaryIO, row: IndexedRow) -> PageResult | None:

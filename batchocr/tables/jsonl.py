@@ -57,10 +57,8 @@ def read_metadata(path: Path) -> RunMetadata | None:
     """The metadata of the run that wrote the file; None if it is not a table of ours. Raises OutputError if they are
     damaged. Whether they belong to this table is known when its rows are read."""
     line = _metadata_line(path)
-    metadata = None if line is None else metadata_from_json(line)
-    if line is None or metadata is None:
-        return None
-    if not is_sound(line):
+    metadata = metadata_from_json(line)
+    if metadata is not None and not is_sound(line):
         raise OutputError(
             f"{metadata_path(path)} is damaged, was changed, or is of an earlier version of batchocr: restore it with "
             "its table, or read the documents again with `batchocr run --overwrite`"
@@ -96,7 +94,7 @@ def read_rows(path: Path) -> Iterator[PageResult]:
 def _require_same_table(path: Path, digest: str) -> None:
     """Raise OutputError if the metadata beside a table is not that of the one with this digest."""
     of_table = _metadata_line(path)
-    if of_table is None or not is_sound(of_table) or b'"sha256":"%s"' % digest.encode() not in of_table:
+    if not is_sound(of_table) or b'"sha256":"%s"' % digest.encode() not in of_table:
         raise OutputError(
             f"{path} is not the table that {metadata_path(path)} was written for: one of them was damaged, changed or "
             "replaced since; restore both, or read the documents again with `batchocr run --overwrite`"
@@ -104,17 +102,15 @@ def _require_same_table(path: Path, digest: str) -> None:
 
 
 def is_derived(path: Path) -> bool:
-    """Whether another program wrote the table: there is no metadata beside it, or that of a file of another size."""
-    line = _metadata_line(path)
-    if line is None:
-        return True
-    said = _SIZE.search(line)
+    """Whether another program wrote the table: the metadata beside it are of a file of another size."""
+    said = _SIZE.search(_metadata_line(path))
     return said is not None and int(said[1]) != path.stat().st_size
 
 
-def _metadata_line(path: Path) -> bytes | None:
+def _metadata_line(path: Path) -> bytes:
+    """What the metadata beside a table say; nothing if there are none."""
     metadata = metadata_path(path)
     if not metadata.is_file():
-        return None
+        return b""
     with reading(metadata), metadata.open("rb") as file:
         return file.readline(MAX_METADATA_BYTES)

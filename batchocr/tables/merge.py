@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -104,13 +104,12 @@ def merged_rows(
     paths, as in a folder. Where a part is in another order, each part keeps its own.
     Raises OutputMismatchError if two rows are of the same page, OutputError if a part cannot be read.
     """
-    key_of = _key_by(places)
     finished: set[str] = set()
     before: _Placed | None = None
     in_order = True
     all_parts = [*parts, *preferred]
     allow_open_files(_OTHER_FILES + len(all_parts))  # those of shards are all open at once
-    each = (_placed(part, number, key_of) for number, part in enumerate(all_parts))
+    each = (_placed(part, number, places) for number, part in enumerate(all_parts))
     rows = heapq.merge(*each, key=attrgetter("key"))
     for placed in _with_preferred(rows, all_parts, len(parts)) if preferred else rows:
         if before is not None and placed.row.source == before.row.source:
@@ -132,22 +131,19 @@ def merged_rows(
         )
 
 
-def _key_by(places: Mapping[str, int] | None) -> Callable[[PageResult], _Key]:
-    def key_of(row: PageResult) -> _Key:
-        place = 0 if places is None else places.get(row.source, len(places))
-        return place, path_key(row.source), row.source, page_rank(row.page_index)
-
-    return key_of
+def _key_of(row: PageResult, places: Mapping[str, int] | None) -> _Key:
+    place = 0 if places is None else places.get(row.source, len(places))
+    return place, path_key(row.source), row.source, page_rank(row.page_index)
 
 
-def _placed(part: TablePart, number: int, key_of: Callable[[PageResult], _Key]) -> Iterator[_Placed]:
+def _placed(part: TablePart, number: int, places: Mapping[str, int] | None) -> Iterator[_Placed]:
     """Yield the rows of a part. The first is all there is of it, and the part is closed, until the next is wanted."""
     if (first := next(part.rows(), None)) is not None:
-        yield _Placed(key_of(first), number, first)
+        yield _Placed(_key_of(first, places), number, first)
         rows = part.rows()
         if next(rows, None) != first:  # else all are of the file that is there now
             raise OutputError(f"{part.path} was replaced while it was read: merge again")
-        yield from (_Placed(key_of(row), number, row) for row in rows)
+        yield from (_Placed(_key_of(row, places), number, row) for row in rows)
 
 
 def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_others: int) -> Iterator[_Placed]:

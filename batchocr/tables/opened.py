@@ -21,7 +21,7 @@ from batchocr.tables.atomic import reading
 from batchocr.tables.earlier import metadata_of_journal
 from batchocr.tables.files import how_to_restore, is_beside_a_table, journal_path, metadata_path, table_of_journal
 from batchocr.tables.index import RowIndex, page_rank
-from batchocr.tables.journal import indexed, read_row
+from batchocr.tables.journal import read_row
 from batchocr.tables.remote_output import fetch_tables
 from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
 from batchocr.tables.table import could_be_table, table_for
@@ -34,13 +34,14 @@ _BATCH_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """A table. is_partial: whether its rows are those of the journal beside it, because there is one. is_derived:
-    whether another program made it of a table of ours."""
+    """A table that was opened."""
 
     path: Path
     metadata: RunMetadata
     is_partial: bool
+    """Whether its rows are those of the journal beside it, because there is one."""
     is_derived: bool = False
+    """Whether another program made it of a table of ours."""
 
     def rows(self) -> Iterator[PageResult]:
         """Yield the rows in the table's order. Raises OutputError."""
@@ -50,14 +51,13 @@ class TablePart:
 
 
 class StoredRows:
-    """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
-
-    parts: in natural order of their names. metadata: what the rows depend on, which is the same in all parts.
-    """
+    """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory."""
 
     def __init__(self, parts: Sequence[TablePart]) -> None:
         self.parts = tuple(parts)
+        """In natural order of their names."""
         self.metadata = parts[0].metadata
+        """What the rows depend on, which is the same in all parts."""
 
     @property
     def is_partial(self) -> bool:
@@ -170,23 +170,15 @@ def _rows_of_journal(out: Path) -> Iterator[PageResult]:
     """
     journal = journal_path(out)
     with reading(journal), journal.open("rb") as lines:
-        index = _index_of(lines)
+        index = RowIndex()
+        for line in lines:
+            index.take(line)
         for source in index.sources():
             for row in index.rows(source):
                 result = read_row(lines, row)
                 if result is None:
                     raise OutputError(f"{journal} was damaged or replaced while it was read: run the command again")
                 yield result
-
-
-def _index_of(lines: Iterator[bytes]) -> RowIndex:
-    index = RowIndex()
-    offset = 0
-    for line in lines:
-        if (found := indexed(line, offset)) is not None:
-            index.put(*found)
-        offset += len(line)
-    return index
 
 
 def _readable(path: Path, metadata: RunMetadata) -> RunMetadata:
@@ -210,7 +202,7 @@ def _why_none(name: str, *, partial: bool) -> str:
 
 
 def _why_not_ours(path: Path) -> str:
-    """Of a table without the metadata of a run, by which it is known to be whole."""
+    """Why a table is refused that has no metadata of a run, by which it is known to be whole."""
     if table_for(path) is jsonl and not metadata_path(path).exists():
         reason = f"has no {metadata_path(path).name} beside it"
         advice = "put that back, or run again if a run was killed as it wrote them"

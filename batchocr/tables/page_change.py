@@ -20,11 +20,12 @@ _LIKELY_SHARE = 20
 
 @dataclass(frozen=True, slots=True)
 class BlockChanges:
-    """Numbers of blocks. changed: in the same place and of the same type, with another content."""
+    """Numbers of blocks."""
 
     added: int = 0
     lost: int = 0
     changed: int = 0
+    """In the same place and of the same type, with another content."""
 
     def __add__(self, other: BlockChanges) -> BlockChanges:
         return BlockChanges(self.added + other.added, self.lost + other.lost, self.changed + other.changed)
@@ -32,25 +33,27 @@ class BlockChanges:
 
 @dataclass(frozen=True, slots=True)
 class PageChange:
-    """What became of a page. statuses: None where a table has no row of it. characters: of the longer text, its white
-    space folded; changed: how many of them have to be changed, added or taken away to get from one to the other."""
+    """What became of a page."""
 
     source: str
     page_index: int | None
     statuses: tuple[Status | None, Status | None]
+    """None where a table has no row of the page."""
     characters: int
-    changed: int
+    """Of the longer text, its white space folded."""
+    characters_changed: int
+    """How many of them have to be changed, added or taken away to get from one text to the other."""
     blocks: BlockChanges
 
     @property
     def share(self) -> float:
         """The share of characters that changed, from 0 to 1."""
-        return self.changed / self.characters if self.characters else 0.0
+        return self.characters_changed / self.characters if self.characters else 0.0
 
     @property
     def is_any(self) -> bool:
         """Whether anything differs."""
-        return bool(self.changed or self.statuses[0] != self.statuses[1] or self.blocks != BlockChanges())
+        return bool(self.characters_changed or self.statuses[0] != self.statuses[1] or self.blocks != BlockChanges())
 
 
 def page_change(first: PageResult | None, second: PageResult | None) -> PageChange:
@@ -63,7 +66,7 @@ def page_change(first: PageResult | None, second: PageResult | None) -> PageChan
         page_index=row.page_index,
         statuses=(first.status if first else None, second.status if second else None),
         characters=characters,
-        changed=changed,
+        characters_changed=changed,
         blocks=block_changes(first.blocks if first else (), second.blocks if second else ()),
     )
 

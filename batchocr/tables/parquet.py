@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -83,20 +82,14 @@ def read_rows(path: Path) -> Iterator[PageResult]:
     with reading(path), open(path, "rb") as file:
         if not _has_sound_digest(path, file):
             raise OutputError(f"{path} was not written by this version of batchocr, or is damaged")
-        with _taking(path), pq.ParquetFile(file, page_checksum_verification=True) as table:
-            # pyarrow's own `iter_batches` took 1.7 MB more for each file that is open.
-            for index in range(table.num_row_groups):
-                for batch in table.read_row_group(index).to_batches(max_chunksize=_ROWS_AT_ONCE):
-                    yield from [from_row(row) for row in batch.to_pylist()]
-
-
-@contextmanager
-def _taking(path: Path) -> Iterator[None]:
-    """Turn what is raised while rows are taken from a table into an OutputError."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise OutputError(f"cannot read {path}: {error}; it is damaged: {how_to_restore(path)}") from error
+        try:
+            with pq.ParquetFile(file, page_checksum_verification=True) as table:
+                # pyarrow's own `iter_batches` took 1.7 MB more for each file that is open.
+                for index in range(table.num_row_groups):
+                    for batch in table.read_row_group(index).to_batches(max_chunksize=_ROWS_AT_ONCE):
+                        yield from [from_row(row) for row in batch.to_pylist()]
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise OutputError(f"cannot read {path}: {error}; it is damaged: {how_to_restore(path)}") from error
 
 
 def _has_sound_digest(path: Path, file: BinaryIO) -> bool:

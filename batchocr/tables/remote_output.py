@@ -39,13 +39,14 @@ _AT_ONCE = 8
 
 
 class OutputPlace:
-    """Where an output goes. path: where it is made; its final place, unless that is in a store."""
+    """Where an output goes."""
 
     def __init__(self, out: str | os.PathLike[str], work_dir: str | os.PathLike[str] | None) -> None:
         """work_dir: in which outputs for a store are made. Raises UsageError, OutputError."""
         name = os.fspath(out)
         self._uri = name if is_uri(name) else None
         self.path = Path(name) if self._uri is None else _folder(self._uri, work_dir) / _name(self._uri)
+        """Where it is made: its final place, unless that is in a store."""
         table_for(self.path)
 
     def require_free(self, *, overwrite: bool) -> None:
@@ -70,9 +71,7 @@ class OutputPlace:
             if self.path.exists():
                 self._put()
             elif self._is_there():
-                fetch_file(self._uri, self.path)
-                if self.path.suffix.lower() == ".jsonl":
-                    fetch_file(f"{self._uri}.meta.json", metadata_path(self.path), required=False)
+                _fetch_table(self._uri, self.path)
         self._try_to_put()
 
     def is_own(self, path: str) -> bool:
@@ -93,7 +92,7 @@ class OutputPlace:
 
     @property
     def _files(self) -> list[Path]:
-        """The table comes last, so that the others are there when it is."""
+        """The files of the output. The table comes last, so that the others are there when it is."""
         return [metadata_path(self.path), report_path(self.path), self.path]
 
     def _put(self) -> None:
@@ -198,7 +197,7 @@ def fetch_tables(name: str) -> list[Path]:
     folders = [new_folder() for _ in uris]
     fetching = ThreadPoolExecutor(_AT_ONCE)
     try:
-        paths = list(fetching.map(_fetch, uris, folders))
+        paths = list(fetching.map(_fetch_into, folders, uris))
     finally:
         fetching.shutdown(wait=False, cancel_futures=True)  # whoever interrupts this does not wait for gigabytes
     named = name.lower().endswith(TABLE_SUFFIXES)
@@ -220,10 +219,15 @@ def _uris(name: str) -> list[str]:
     return [found.uri for found in list_below(name, recursive=False)]
 
 
-def _fetch(uri: str, folder: Path) -> Path:
+def _fetch_into(folder: Path, uri: str) -> Path:
+    """The copy of a table, with its report beside it."""
     path = folder / uri.rpartition("/")[2]
-    fetch_file(uri, path)
+    _fetch_table(uri, path)
     fetch_file(f"{uri}.report.json", report_path(path), required=False)
+    return path
+
+
+def _fetch_table(uri: str, path: Path) -> None:
+    fetch_file(uri, path)
     if path.suffix.lower() == ".jsonl":
         fetch_file(f"{uri}.meta.json", metadata_path(path), required=False)
-    return path

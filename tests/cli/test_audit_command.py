@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ import pytest
 from batchocr.config import Config
 from batchocr.data import Block, Failure, PageResult, Reading
 from batchocr.documents.audit.audit import audit_table
-from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, read_pages
+from batchocr.documents.audit.audit_table import AUDIT_SCHEMA, AuditedPage, AuditJournal, read_pages
 from batchocr.documents.audit.sample import Choice, draw
 from batchocr.errors import OutputError
 from batchocr.processes.messages import Failed, Finished, ReadPage
@@ -61,7 +62,9 @@ def make_table(folder: Path, contents: list[str]) -> Path:
 
 
 @pytest.fixture
-def second_reader() -> None:
+def second_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    # OpenCV changes it when it is imported; with another one, no process of a later test could be forked.
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))
     for name in ("rapidocr", "onnxruntime", "cv2"):
         pytest.importorskip(name, reason="the second reader is not installed: pip install 'batchocr[audit]'")
 
@@ -366,3 +369,26 @@ def test_a_sample_is_the_same_whatever_the_order_of_the_table() -> None:
     assert 7 not in drawn(rows)
     assert drawn(rows) != drawn(rows, seed=1)
     assert draw(rows, Choice("all")).num_readable == 99
+
+
+def test_the_table_of_an_audit_has_these_columns() -> None:
+    assert [
+        (column.name, str(column.type), column.nullable) for column in AUDIT_SCHEMA if column.name != "findings"
+    ] == [
+        ("position", "int64", False),
+        ("source", "string", False),
+        ("page_index", "int64", False),
+        ("doc_id", "string", True),
+        ("text_hash", "string", False),
+        ("outcome", "string", False),
+        ("message", "string", True),
+        *((name, "int64", False) for name in ("characters", "omitted", "invented", "different")),
+        ("weight", "double", False),
+        ("left_out", "list<item: string>", False),
+    ]
+    findings = AUDIT_SCHEMA.field("findings")
+    assert not findings.nullable and str(findings.type) == (
+        "list<item: struct<kind: string not null, block: int64, bbox: list<item: double> not null, "
+        "text: string not null, second_text: string not null, characters: int64 not null, "
+        "weight: double not null> not null>"
+    )

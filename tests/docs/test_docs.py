@@ -29,6 +29,8 @@ from tests.conftest import ROOT
 from tests.support.mineru_shape import MINERU
 from tests.support.running import draw_pdf, make_quick_model
 
+pytestmark = pytest.mark.usefixtures("quick_processes")
+
 FOLDERS = "batchocr|tests|benchmarks|docs|recipes|sample_data"
 PAGES = sorted([*ROOT.glob("*.md"), *(path for name in FOLDERS.split("|") for path in (ROOT / name).rglob("*.md"))])
 CODE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -205,6 +207,12 @@ def test_every_link_between_documents_leads_somewhere() -> None:
     links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#\s]+)", CODE.sub("", page.read_text()))]
     broken = [f"{page.name}: {link}" for page, link in links if "://" not in link and not (page.parent / link).exists()]
     assert not broken
+
+
+def test_the_tests_to_read_first_are_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)`, `(test_\w+)", section("tests/README.md", "Ten to read first"))
+    assert len(named) == 10
+    assert [name for path, name in named if f"def {name}" not in text_of(path)] == []
 
 
 def test_the_readme_is_read_in_five_minutes() -> None:

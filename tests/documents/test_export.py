@@ -23,6 +23,8 @@ from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.processes.source_files import SourceFiles
 from tests.support.documents import DPI, block, draw, page_of, rows_of, write_table
 
+pytestmark = pytest.mark.usefixtures("quick_processes")
+
 FIGURE = block("image", None, (0.2, 0.25, 0.6, 0.5))
 
 

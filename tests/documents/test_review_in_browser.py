@@ -20,7 +20,7 @@ from batchocr.processes.source_files import SourceFiles
 from tests.support.browser import Watched, chromium, opened
 from tests.support.review_pages import block, failed, reviewed, row
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_processes")]
 
 WIDTH, HEIGHT, DPI = 360, 540, 200
 BARS = {"red": (40, 60, 320, 80), "green": (60, 140, 160, 300), "blue": (200, 140, 321, 460)}

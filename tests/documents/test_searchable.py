@@ -43,7 +43,7 @@ BOX = (60, 100, 340, 180)
 """Of TEXT on a page of 400 × 500 pt."""
 
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_processes")]
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,6 @@ def exported(path: Path, folder: Path, **additions: object) -> tuple[bytes, dict
     steps = write_searchable(
         document,
         str(path),
-        None,
         Additions(outline, **additions),  # type: ignore[arg-type]
         text_path=str(folder / "text"),
         to_path=str(folder / "made"),

@@ -11,6 +11,11 @@ import pytest
 from tests.support.running import children
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick(quick_processes: None) -> None:
+    """Nearly all tests here start workers or engines."""
+
+
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     """No process, no descriptor and no shared memory outlives a run."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -27,13 +25,10 @@ from batchocr.tables import parquet
 from batchocr.tables.files import UNFINISHED_REPORT, metadata_path, report_path, temporary_path
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import RunMetadata
-from tests.support.jobs import Job, make_job, started, wait_for_rows
+from tests.support.jobs import Job, Killed, kill_a_run, make_job, started
 from tests.support.running import (
     draw_pdf,
-    eventually,
-    is_alive,
     journal,
-    num_rows,
     raising,
     read_rows,
     said_by,
@@ -52,48 +47,15 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return make_job(tmp_path_factory.mktemp("job"), NUM_PAGES)
 
 
-@dataclass(frozen=True)
-class Killed:
-    """A run after SIGKILL. num_rows: complete lines of its journal. workers: those it had. folder: where it put its
-    temporary files."""
-
-    out: Path
-    num_rows: int
-    workers: list[psutil.Process]
-    folder: Path
-    shared_memory_before: set[str]
-
-
 @pytest.fixture(scope="module")
 def killed(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    folder = tmp_path_factory.mktemp("killed")
-    (folder / "tmp").mkdir()
-    shared_memory = set(os.listdir("/dev/shm"))
-    out = folder / "table.parquet"
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("TMPDIR", str(folder / "tmp"))
-        with started(job, out) as process:
-            wait_for_rows(process, out, 3)
-            workers = workers_of(psutil.Process(process.pid))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-    return Killed(out, num_rows(out), workers, folder / "tmp", shared_memory)
+    return kill_a_run(started, job, tmp_path_factory.mktemp("killed"))
 
 
 @pytest.fixture
 def out(killed: Killed, tmp_path: Path) -> Path:
     """A copy of what the killed run left behind."""
     return Path(shutil.copytree(killed.out.parent, tmp_path / "copy")) / killed.out.name
-
-
-def test_a_killed_run_leaves_its_journal_and_nothing_else(killed: Killed) -> None:
-    assert 3 <= killed.num_rows < NUM_PAGES
-    assert sorted(os.listdir(killed.out.parent)) == ["table.parquet.journal", "tmp"]
-    assert killed.workers
-    eventually(lambda: not any(is_alive(worker) for worker in killed.workers))
-    assert os.listdir(killed.folder) == []
-    # The shared memory of other tests, which may run alongside this one, goes away by itself.
-    eventually(lambda: set(os.listdir("/dev/shm")) <= killed.shared_memory_before)
 
 
 def test_what_a_killed_run_has_read_is_shown_from_any_folder(
@@ -104,19 +66,6 @@ def test_what_a_killed_run_has_read_is_shown_from_any_folder(
     monkeypatch.chdir(tmp_path)
     assert said_by("view", killed.out, "--partial")[0] == 0
     assert 'id="picture-0">UklGR' in (tmp_path / "review.html").read_text()  # RIFF, as a WebP begins
-
-
-def test_a_killed_run_goes_on_before_its_torn_line_and_its_table_is_that_of_a_run_without_interruption(
-    job: Job, killed: Killed, out: Path
-) -> None:
-    os.truncate(journal(out), journal(out).stat().st_size - 10)
-    num_done = killed.num_rows - 1
-    assert num_rows(out) == num_done
-    report = job.run(out)
-    assert report.pages_read == NUM_PAGES - num_done
-    assert (report.items.ok, report.items.already_done) == (NUM_PAGES, num_done)
-    assert texts(read_rows(out)) == texts(job.rows)
-    assert not journal(out).exists()
 
 
 def test_an_unfinished_output_of_other_settings_is_refused_until_it_is_to_be_overwritten(job: Job, out: Path) -> None:

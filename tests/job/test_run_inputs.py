@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 
 import batchocr
-from batchocr.cli.verifier import Verifier
-from batchocr.config import Config
 from batchocr.errors import NoInputError, OutputMismatchError
-from batchocr.pages.input.sources import find_documents
 from tests.support.running import draw_pdf, journal, read_rows
 
 pytestmark = pytest.mark.slow
@@ -60,16 +57,6 @@ def test_a_folder_with_the_same_file_names_can_be_added_and_nothing_is_read_agai
         report = batchocr.run(inputs, out="table.parquet", **options)
         assert (report.pages_read, report.exit_code) == (num_read, 0)
     assert [row.source for row in read_rows(Path("table.parquet"))] == ["x.pdf", "y.pdf", "b/x.pdf", "b/z.pdf"]
-
-
-def test_verify_names_documents_as_the_run_does(options: dict[str, Any]) -> None:
-    draw("a/x.pdf", "b/x.pdf", "c.pdf")
-    Path("list.txt").write_text("# added later\nb\nc.pdf\n")
-    batchocr.run(["./a", "@list.txt"], out="table.parquet", **options)
-    verifier = Verifier([Path("table.parquet")], Config())
-    found = find_documents(["a/", str(Path("a").absolute()), "b/x.pdf", "c.pdf"])
-    assert list(verifier.findings(found.documents, None)) == []
-    assert verifier.num_rows == 3
 
 
 def test_a_name_that_is_alike_is_no_reason_to_replace_a_table_of_other_documents(options: dict[str, Any]) -> None:

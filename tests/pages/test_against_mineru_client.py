@@ -26,7 +26,7 @@ from batchocr.pages.input.render import open_document
 from tests.support.mineru_oracle import make_client
 from tests.support.running import QUICK_MODEL
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_processes")]
 
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
 DPI = 200

@@ -12,6 +12,11 @@ import pytest
 from tests.support.running import draw_pdf, make_quick_model, run_command
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick(quick_processes: None) -> None:
+    """Nearly all tests here start workers or engines."""
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, a book of 7 pages and some letters, one of them broken; and what a plain run makes of them."""

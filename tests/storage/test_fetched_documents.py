@@ -26,6 +26,8 @@ from batchocr.storage.objects import StoredObject, fetch
 from tests.support.object_store import ObjectStore, lying
 from tests.support.running import draw_pdf, raising, workers_of
 
+pytestmark = pytest.mark.usefixtures("quick_processes")
+
 
 @pytest.fixture
 def store(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+import pytest
+
 import batchocr
 from batchocr import PageResult, Report
-from tests.support.running import command, draw_pdf, eventually, make_quick_model, num_rows, read_rows
+from tests.support.running import command, draw_pdf, eventually, make_quick_model, num_rows, read_rows, workers_of
 
 PAGES_IN_FLIGHT = 4
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
@@ -55,12 +60,55 @@ def make_job(folder: Path, num_pages: int) -> Job:
 @contextmanager
 def started(job: Job, out: Path, *flags: str | Path, before: str = "") -> Iterator[subprocess.Popen[str]]:
     """The command at work; it is killed if it is still running at the end of the block. before: see `command`."""
-    arguments = command(*job.arguments(out, *flags), before=before)
+    with _at_work(command(*job.arguments(out, *flags), before=before)) as process:
+        yield process
+
+
+@contextmanager
+def started_as_users_do(job: Job, out: Path, *flags: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """As `started`, but with workers and engines that are started anew."""
+    with _at_work([sys.executable, "-P", "-m", "batchocr", "run", *job.arguments(out, *flags)]) as process:
+        yield process
+
+
+@contextmanager
+def _at_work(arguments: Sequence[str | Path]) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:
             process.kill()
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A run after SIGKILL."""
+
+    out: Path
+    num_rows: int
+    """Complete lines of its journal."""
+    workers: list[psutil.Process]
+    """Those it had."""
+    folder: Path
+    """Where it put its temporary files."""
+    shared_memory_before: set[str]
+
+
+def kill_a_run(
+    start: Callable[[Job, Path], AbstractContextManager[subprocess.Popen[str]]], job: Job, folder: Path
+) -> Killed:
+    """Start the command with `start`, and kill it when three rows are there."""
+    (folder / "tmp").mkdir()
+    shared_memory = set(os.listdir("/dev/shm"))
+    out = folder / "table.parquet"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TMPDIR", str(folder / "tmp"))
+        with start(job, out) as process:
+            wait_for_rows(process, out, 3)
+            workers = workers_of(psutil.Process(process.pid))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    return Killed(out, num_rows(out), workers, folder / "tmp", shared_memory)
 
 
 def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None:

@@ -61,6 +61,14 @@ def run_command(*arguments: str | Path, cwd: Path | None = None) -> subprocess.C
     return done
 
 
+def run_script(script: Path, model: Path, folder: Path) -> list[str]:
+    """The lines that a program prints, which is given the model and run in this folder."""
+    command = [sys.executable, script, model]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
 def read_rows(out: Path) -> list[PageResult]:
     return list(table_for(out).read_rows(out))
 

@@ -18,6 +18,8 @@ from batchocr.errors import OutputError
 from tests.support.documents import write_table
 from tests.support.running import said_by
 
+pytestmark = pytest.mark.usefixtures("quick_processes")
+
 BLOCKS = (
     Block("text", (0.1, 0.1, 0.9, 0.2), 0, "Some text", confidence=0.9, min_logprob=-0.5, tokens=3),
     Block("image", (0.1, 0.3, 0.9, 0.5), None, None),

@@ -24,6 +24,8 @@ from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
 from batchocr.tables.table import table_for
 from tests.support.running import draw_pdf, read_rows, run_app, said_by
 
+pytestmark = pytest.mark.usefixtures("quick_processes")
+
 METADATA = RunMetadata(
     "0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"}, model_revision="c0ffee", input_roots=("/documents",)
 )

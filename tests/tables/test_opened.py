@@ -23,6 +23,8 @@ from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, to_json
 from tests.support.documents import METADATA, text_row, write_table
 from tests.support.typeset import Heading, Paragraph, typeset
 
+pytestmark = pytest.mark.usefixtures("quick_processes")
+
 
 def page(source: str, index: int, markdown: str = "text\n", **more: object) -> PageResult:
     fields = {"doc_id": "d" * 64, "page_count": 3, "markdown": markdown, "ink_outside": 0.25} | more

@@ -24,6 +24,8 @@ from batchocr.tables.table import table_for
 from tests.support.documents import METADATA, write_table
 from tests.support.running import draw_pdf, read_rows, run_app, said_by
 
+pytestmark = pytest.mark.usefixtures("quick_processes")
+
 
 def write_lines(path: Path, *rows: Mapping[str, object]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -15,6 +15,7 @@ from batchocr.documents.assembly.joining import Draft, go_on_as_footnote, go_on_
 from batchocr.documents.assembly.pages import ATTACHED, CODE, FIGURES, TABLES, page_drafts
 from batchocr.pages.protocol.markdown import HEADINGS
 from batchocr.processes.source_files import SourceFile, SourceFiles
+from batchocr.tables.index import page_rank
 from batchocr.tables.opened import StoredRows, TableNames, open_rows
 
 _FLOATS: Final = FIGURES | TABLES | CODE | ATTACHED
@@ -30,7 +31,7 @@ def assemble(
     mark; otherwise nobody asked for it. Whatever the blocks hold, this raises nothing, and takes time in proportion to
     them.
     """
-    rows = sorted(rows, key=lambda row: -1 if row.page_index is None else row.page_index)
+    rows = sorted(rows, key=lambda row: page_rank(row.page_index))
     page_count = next((row.page_count for row in rows if row.page_count is not None), None)
     assembly = _Assembly()
     for row in rows:

@@ -11,34 +11,34 @@ from batchocr.pages.protocol.markdown import FIGURES, block_markdown, figure_mar
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where on a page something stands.
-
-    bbox: as in Block, of a whole block. block: its index in the `blocks` of the page's row.
-    """
+    """Where on a page something stands."""
 
     page_index: int
     bbox: tuple[float, float, float, float]
+    """As in Block, of a whole block."""
     block: int
+    """Its index in the `blocks` of the page's row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A heading, paragraph, list, table, formula, figure, …, over as many columns and pages as it takes.
-
-    type: MinerU's, of the first of its blocks: `text`, `title`, `table`, `equation`, `image`, `chart`, `code`, `list`,
-    …; a footnote of the page that belongs to no figure is a piece of its own. content: raw, as in Block.content, of all
-    its blocks; None for one that is not read. places: one for each of its blocks, at least one. level: of a heading, 1
-    is the highest; None for all others. captions, footnotes: of a figure, table or code block, in reading order; these
-    have none of their own. description: as in Block, of a figure that was read.
-    """
+    """A heading, paragraph, list, table, formula, figure, …, over as many columns and pages as it takes."""
 
     type: str
+    """MinerU's, of the first of its blocks: `text`, `title`, `table`, `equation`, `image`, `chart`, `code`, `list`, …;
+    a footnote of the page that belongs to no figure is a piece of its own."""
     content: str | None
+    """Raw, as in Block.content, of all its blocks; None if the piece is not read."""
     places: tuple[Place, ...]
+    """One for each of its blocks, at least one."""
     level: int | None = None
+    """Of a heading; 1 is the highest. None for all others."""
     captions: tuple[Piece, ...] = ()
+    """Of a figure, table or code block, in reading order; captions have none of their own."""
     footnotes: tuple[Piece, ...] = ()
+    """Of a figure, table or code block, in reading order; footnotes have none of their own."""
     description: str | None = None
+    """As in Block, of a figure that was read."""
 
     @property
     def with_captions(self) -> list[Piece]:
@@ -49,12 +49,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A mark that something is missing here. page_index: None if nothing of the document could be read.
-
-    Of a degraded page it stands before what was read of the page.
-    """
+    """A mark that something is missing here. Of a degraded page it stands before what was read of the page."""
 
     page_index: int | None
+    """None if nothing of the document could be read."""
     status: Status
     reason: str
 
@@ -68,7 +66,7 @@ class Gap:
 
     @property
     def markdown(self) -> str:
-        """A line that says so."""
+        """A line that says what is missing, and why."""
         what, why = self.in_words
         return f"**{what}:** {block_markdown('text', why)}"
 
@@ -82,18 +80,18 @@ class PageEnd:
 
 @dataclass(frozen=True, slots=True)
 class AssembledDocument:
-    """A document, put together from its rows.
-
-    doc_id, page_count: None if the document could not be read. parts: in reading order; a PageEnd follows the last part
-    that begins on its page, and there is one for each row of a page. Page headers, footers, page numbers and marginal
-    text are in `rows` only.
-    """
+    """A document, put together from its rows."""
 
     source: str
     doc_id: str | None
+    """None if the document could not be read."""
     page_count: int | None
+    """None if the document could not be read."""
     rows: tuple[PageResult, ...]
+    """All rows of the document. Page headers, footers, page numbers and marginal text are here only."""
     parts: tuple[Piece | Gap | PageEnd, ...]
+    """In reading order. A PageEnd follows the last part that begins on its page; there is one for each row of a
+    page."""
 
     @property
     def markdown(self) -> str:

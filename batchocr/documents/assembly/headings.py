@@ -116,11 +116,12 @@ def _by_size(
     *,
     has_numbers: bool,
 ) -> list[int]:
-    """The levels with those filled in that are not known yet, each at most one below that of the heading above it."""
+    """The level of each heading: where it is not known, by its size, and at most one below the heading above it."""
     anchors = _size_of_levels(sizes, known, title)
     smallest = min(anchors.values(), default=math.inf)
     smaller = [size for size, level in zip(sizes, known, strict=True) if level is None and size * _SAME_SIZE < smallest]
-    anchors |= _size_of_clusters(smaller, 1 + max(anchors, default=int(title is not None)))
+    lowest = max(anchors, default=0 if title is None else 1)
+    anchors |= _size_of_clusters(smaller, lowest + 1)
     top = min(anchors, default=1)
     levels: list[int] = []
     above: list[tuple[int, int]] = []  # what the next heading may stand below: the level of the size, and the one given
@@ -169,7 +170,7 @@ def _nearest_level(size: float, anchors: dict[int, float]) -> int:
 
 
 def _heading(draft: Draft, row: PageResult) -> Heading:
-    """Its box is in points, or in pixels of a page that has no size in points."""
+    """What is compared of a heading; its box is in points, or in pixels of a page that has no size in points."""
     x0, y0, x1, y1 = draft.places[0].bbox
     scale = 72 / max(row.dpi, 1.0) if row.dpi else 1.0
     width = max(0.0, x1 - x0) * (row.width or _A4[0]) * scale

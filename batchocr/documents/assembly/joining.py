@@ -61,22 +61,21 @@ def goes_on(before: str, after: str, *, fits: bool) -> bool:
 
 @dataclass(slots=True)
 class Draft:
-    """A piece in the making.
-
-    texts: parts of its text, to be joined as they are; empty for a piece that is not read, such as a figure. tables:
-    that were joined to one, in place of `texts`. goes_on: whether the model says that it continues a text of
-    an earlier page. description: of a figure that was read.
-    """
+    """A piece in the making."""
 
     type: str
     texts: list[str]
+    """Parts of its text, to be joined as they are; empty for a piece that is not read, such as a figure."""
     places: list[Place]
     level: int | None = None
     tables: list[TableCells] = field(default_factory=list)
+    """The tables that were joined to this one, itself among them; then they count in place of `texts`."""
     captions: list[Draft] = field(default_factory=list)
     footnotes: list[Draft] = field(default_factory=list)
     goes_on: bool = False
+    """Whether the model says that it continues a text of an earlier page."""
     description: str | None = None
+    """Of a figure that was read."""
 
     def go_on_with(self, other: Draft) -> None:
         """Append another's text to the last paragraph or item of this one. A hyphenated word becomes one word; Chinese

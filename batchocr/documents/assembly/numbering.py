@@ -48,11 +48,13 @@ _PATTERNS: Final[Sequence[tuple[Style, re.Pattern[str]]]] = (
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """What a heading begins with. name: `2.1`, `B`, `IV`, …; '' of a Chinese one. rest: the heading without it."""
+    """The number that a heading begins with."""
 
     style: Style
     name: str
+    """`2.1`, `B`, `IV`, …; empty for a Chinese one."""
     rest: str
+    """The heading without it."""
 
     @property
     def num_parts(self) -> int:
@@ -86,12 +88,13 @@ def depths(numbers: Sequence[Number | None]) -> list[int | None]:
 def _depths_of_styles(numbers: Sequence[Number]) -> dict[Style, int]:
     """How deep a number of one part is, for each style that is there."""
     styles = list(dict.fromkeys(number.style for number in numbers))
-    top = 1 + ("part" in styles)
-    depths: dict[Style, int] = {"part": 1, "chapter": top, "appendix": top, "section": top + ("chapter" in styles)}
+    top = 2 if "part" in styles else 1
+    below_chapter = top + 1 if "chapter" in styles else top
+    depths: dict[Style, int] = {"part": 1, "chapter": top, "appendix": top, "section": below_chapter}
     nested = [style for style in styles if style not in depths]
     if any(number.num_parts > 1 for number in numbers):
         is_restarted = any(number.style == "number" and number.num_parts == 1 for number in numbers)
-        return depths | dict.fromkeys(nested, top + (is_restarted and "chapter" in styles))
+        return depths | dict.fromkeys(nested, below_chapter if is_restarted else top)
     if _has_appendices(numbers):
         nested.remove("letter")
     below = top + len({"chapter", "section"}.intersection(styles))

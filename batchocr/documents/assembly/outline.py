@@ -30,14 +30,16 @@ _CUT_OFF: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading as an outline may name it. top: where it begins, as a share of the page's height. width, height: of its
-    box, along its lines, in any unit that is the same for all."""
+    """A heading as an outline may name it."""
 
     text: str
     page_index: int
     top: float
+    """Where it begins, as a share of the page's height."""
     width: float = 0.0
+    """Of its box, along its lines, in any unit that is the same for all headings."""
     height: float = 0.0
+    """Of its box, across its lines, in the same unit."""
 
 
 def outline_levels(headings: Sequence[Heading], outline: Sequence[OutlineEntry]) -> list[int | None]:
@@ -51,10 +53,12 @@ def outline_levels(headings: Sequence[Heading], outline: Sequence[OutlineEntry])
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A title as it is compared: small letters and digits only. whole: with its number. rest: without; maybe ''."""
+    """A title as it is compared: small letters and digits only."""
 
     whole: str
+    """With its number."""
     rest: str
+    """Without its number; it may be empty."""
 
     @classmethod
     def of(cls, title: str) -> _Name:
@@ -63,7 +67,7 @@ class _Name:
         return cls(whole, _plain(number.rest) if number else whole)
 
     def similarity(self, other: _Name) -> float:
-        """Of 100."""
+        """How much two titles are alike, from 0 to 100."""
         shorter, longer = sorted((self.whole, other.whole), key=len)
         if len(shorter) >= _CUT_OFF and longer.startswith(shorter):
             return 100.0

@@ -30,14 +30,18 @@ _COMPARED: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table. row, column: where it begins. html: what is in it. is_header: whether it is a `th`."""
+    """A cell of a table."""
 
     row: int
+    """The row in which it begins."""
     column: int
+    """The column in which it begins."""
     rowspan: int
     colspan: int
     html: str
+    """What is in it."""
     is_header: bool
+    """Whether it is a `th`."""
 
     @property
     def end_row(self) -> int:
@@ -46,24 +50,30 @@ class Cell:
     def tag(self, rowspan: int) -> str:
         """The cell as HTML, over so many rows."""
         name = "th" if self.is_header else "td"
-        spans = f' colspan="{self.colspan}"' * (self.colspan > 1) + f' rowspan="{rowspan}"' * (rowspan > 1)
-        return f"<{name}{spans}>{self.html}</{name}>"
+        colspan_attribute = f' colspan="{self.colspan}"' if self.colspan > 1 else ""
+        rowspan_attribute = f' rowspan="{rowspan}"' if rowspan > 1 else ""
+        return f"<{name}{colspan_attribute}{rowspan_attribute}>{self.html}</{name}>"
 
 
 @dataclass(frozen=True, slots=True)
 class TableCells:
-    """A table taken apart. html: all of it. before, after: text around the table. caption: its `caption`, with the
-    tags; '' if there is none. rows: the cells that begin in each. row_ends: where each row begins and ends in the HTML.
-    overhangs: whether a cell claims more rows than there are below it."""
+    """A table taken apart."""
 
     html: str
+    """The whole text, with what stands around the table."""
     before: str
+    """The text before the table."""
     caption: str
+    """Its `caption`, with the tags; empty if there is none."""
     rows: list[list[Cell]]
+    """The cells that begin in each row."""
     num_columns: int
     after: str
+    """The text behind the table."""
     row_ends: list[tuple[int, int]]
+    """Where each row begins and ends in the HTML."""
     overhangs: bool
+    """Whether a cell claims more rows than there are below it."""
 
     @property
     def says_more(self) -> bool:

@@ -39,30 +39,33 @@ Keep = Callable[[AuditedPage], None]
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What an audit says of a table. num_readable: pages that were read, among which were chosen; is_sample: whether at
-    random, so that the intervals are of the whole table. num_empty: pages without text for either reader, which tell
-    nothing: two readers that find nothing do not agree on anything. num_uncompared: pages with text, none of which
-    could be compared. flagged: pages with a finding. characters: of the pages compared. left_out: what could not be
-    compared, and how often.
-
-    omitted: the share of characters that the page has and the table has not. invented: that the table has and the page
-    has not, as far as the second reader can see. different: in other words and figures. pages_with_omissions: the share
-    of pages that lost text.
-    """
+    """What an audit says of a table. Shares are of characters, if nothing else is said."""
 
     num_readable: int
+    """The pages of the table that were read: those to be audited were chosen among them."""
     is_sample: bool
+    """Whether they were chosen at random, so that the intervals are of the whole table."""
     num_compared: int
     num_empty: int
+    """Pages without text for either reader. They tell nothing: two readers that find nothing do not agree on
+    anything."""
     num_uncompared: int
+    """Pages with text, none of which could be compared."""
     num_unreadable: int
     flagged: int
+    """Pages with a finding."""
     characters: int
+    """Of the pages that were compared."""
     omitted: Interval
+    """The share that the page has and the table has not."""
     invented: Interval
+    """The share that the table has and the page has not, as far as the second reader can see."""
     different: Interval
+    """The share in other words and figures."""
     pages_with_omissions: Interval
+    """The share of pages that lost text."""
     left_out: Counter[str]
+    """What could not be compared, and how often."""
 
     @classmethod
     def of(cls, pages: Sequence[AuditedPage], num_readable: int, *, is_sample: bool) -> AuditReport:

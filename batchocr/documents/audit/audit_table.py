@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Final
+from types import NoneType
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,25 +28,31 @@ _ROW_GROUP: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class AuditedPage:
-    """What an audit says of a page. position: of its row in the table that was audited. outcome: `compared`; `empty`,
-    if neither reader found text; `uncompared`, if there is text and none of it could be compared; `unreadable`, and
-    `message` says why. text_hash: of what the row says. characters, left_out, findings: as in PageComparison. omitted,
-    invented, different: how many characters the findings concern; `different` with those of numbers. weight: of all its
-    findings."""
+    """What an audit says of a page."""
 
     position: int
+    """Of its row in the table that was audited."""
     source: str
     page_index: int
     doc_id: str | None
     text_hash: str
+    """Of what the row says."""
     outcome: PageOutcome
+    """`compared`; `empty`: neither reader found text; `uncompared`: there is text, and none of it could be compared;
+    `unreadable`: `message` says why."""
     message: str | None = None
     characters: int = 0
+    """As in PageComparison."""
     omitted: int = 0
+    """How many characters the findings of text omitted concern."""
     invented: int = 0
+    """How many characters the findings of text invented concern."""
     different: int = 0
+    """How many characters the findings of other words and other numbers concern."""
     weight: float = 0.0
+    """Of all its findings."""
     left_out: tuple[LeftOut, ...] = ()
+    """As in PageComparison."""
     findings: tuple[AuditFinding, ...] = ()
 
     @property
@@ -53,37 +60,27 @@ class AuditedPage:
         return self.source, self.page_index, self.text_hash
 
 
-_FINDING_TYPE: Final = pa.struct(
-    [
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("block", pa.int64()),
-        pa.field("bbox", pa.list_(pa.float64()), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("second_text", pa.string(), nullable=False),
-        pa.field("characters", pa.int64(), nullable=False),
-        pa.field("weight", pa.float64(), nullable=False),
-    ]
-)
+def _columns_of(kind: Any) -> list[pa.Field]:
+    """A column for each field of a dataclass, in their order; it may be null if the field may be None."""
+    columns = []
+    for name, hint in get_type_hints(kind).items():
+        is_optional = NoneType in get_args(hint)
+        [known] = (part for part in get_args(hint) if part is not NoneType) if is_optional else [hint]
+        columns.append(pa.field(name, _arrow_type(known), nullable=is_optional))
+    return columns
 
-AUDIT_SCHEMA: Final = pa.schema(
-    [
-        pa.field("position", pa.int64(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("page_index", pa.int64(), nullable=False),
-        pa.field("doc_id", pa.string()),
-        pa.field("text_hash", pa.string(), nullable=False),
-        pa.field("outcome", pa.string(), nullable=False),
-        pa.field("message", pa.string()),
-        pa.field("characters", pa.int64(), nullable=False),
-        pa.field("omitted", pa.int64(), nullable=False),
-        pa.field("invented", pa.int64(), nullable=False),
-        pa.field("different", pa.int64(), nullable=False),
-        pa.field("weight", pa.float64(), nullable=False),
-        pa.field("left_out", pa.list_(pa.string()), nullable=False),
-        pa.field("findings", pa.list_(pa.field("item", _FINDING_TYPE, nullable=False)), nullable=False),
-    ]
-)
 
+def _arrow_type(hint: Any) -> pa.DataType:
+    """A dataclass is a struct, a tuple a list, a number 64 bits wide, and all else text."""
+    if is_dataclass(hint):
+        return pa.struct(_columns_of(hint))
+    if get_origin(hint) is tuple:
+        item = get_args(hint)[0]
+        return pa.list_(pa.field("item", _arrow_type(item), nullable=not is_dataclass(item)))
+    return {int: pa.int64(), float: pa.float64()}.get(hint, pa.string())
+
+
+AUDIT_SCHEMA: Final = pa.schema(_columns_of(AuditedPage))
 _PAGE: Final = TypeAdapter(AuditedPage)
 
 Settings = Mapping[str, str]
@@ -92,12 +89,13 @@ Settings = Mapping[str, str]
 
 class AuditJournal:
     """What an audit has found so far, a line for each page, beside the table that becomes of it; locked against a
-    second audit. pages: by their place in the audited table, with those of a table that is finished."""
+    second audit."""
 
     def __init__(self, out: Path, settings: Settings) -> None:
         """Begin, or continue. Raises OutputError if the table or the journal is not of an audit, OutputMismatchError if
         it is of another one."""
         self.pages: dict[int, AuditedPage] = {}
+        """By their place in the audited table, with those of a table that is finished."""
         self._in_table: dict[int, AuditedPage] | None = None
         self._path = journal_path(out)
         self._out = out

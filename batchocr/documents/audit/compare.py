@@ -50,7 +50,7 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComp
             left_out.append(reason)
             if reason != "formula":
                 kind: LeftOut = "figure_line" if reason == "figure" else "script_line"
-                left_out += [kind] * sum(bool(line.text) for line in within[index])
+                left_out += [kind for line in within[index] if line.text]
             continue
         gaps += _gaps_of(index, block, within[index], left_out)
         characters += len(letters_of(_plain(block)).folded)
@@ -87,7 +87,7 @@ def _gaps_of(index: int, block: Block, lines: Sequence[ReadLine], left_out: list
     text = _plain(block)
     if FORMULA in letters_of(text).folded:
         left_out.append("formula")
-    left_out += ["unread"] * sum(line.score < _MIN_SCORE for line in lines)
+    left_out += ["unread" for line in lines if line.score < _MIN_SCORE]
     if block.type == "table":
         text, lines = _without_equal(cells_of(block.content or ""), lines)
     mine = letters_of(text)
@@ -118,19 +118,21 @@ def _without_equal(cells: Sequence[str], lines: Sequence[ReadLine]) -> tuple[str
 
 
 class _Side:
-    """The lines of a block as one text. line_at: for each letter, the index of its line. room: how many letters the
-    lines may hold that were not read. similarity: with the block's text, from 0 to 1."""
+    """The lines of a block as one text."""
 
     def __init__(self, lines: Sequence[ReadLine]) -> None:
         self.lines = lines
         self.similarity = 0.0
+        """With the block's text, from 0 to 1."""
         texts = [line.text if line.score >= _MIN_SCORE else UNREAD for line in lines]
         self.letters = letters_of("\n".join(texts))
         starts: list[int] = []
         for number, text in enumerate(texts):
             starts += [number] * (len(text) + 1)
         self.line_at = [starts[place] for place in self.letters.places]
+        """For each letter, the index of its line."""
         self.room = sum(_capacity(line.box) for line in lines if line.score < _MIN_SCORE)
+        """How many letters the lines may hold that were not read."""
 
     def bbox(self, start: int, end: int) -> Box | None:
         boxes = [self.lines[number].box for number in set(self.line_at[start:end])]

@@ -28,19 +28,23 @@ _MOVED: Final = 0.7
 
 @dataclass(slots=True)
 class TextGap:
-    """Where a block and its lines differ. text, second: the letters of either side. shown, second_shown: whole words.
-    room: how many letters of the text may stand for what could not be compared: formulas, lines that were not read.
-    edits: letters to be changed, added or taken away."""
+    """Where a block and its lines differ."""
 
     block: int | None
     text: str
+    """The letters of the block."""
     second: str
+    """The letters of the lines."""
     shown: str
+    """The block's side in whole words."""
     second_shown: str
+    """The lines' side in whole words."""
     bbox: Box
     room: int
+    """How many letters of the text may stand for what could not be compared: formulas, lines that were not read."""
     is_sure: bool
     edits: int
+    """How many letters have to be changed, added or taken away."""
 
 
 def strike_out(gaps: Sequence[TextGap]) -> None:
@@ -73,7 +77,7 @@ def _strike(gap: TextGap, second: TextGap) -> None:
 
 
 def put_together(gaps: Sequence[TextGap], room: int = 0) -> TextGap:
-    """The gap that several without text are in one."""
+    """Several gaps without text as one."""
     second = "".join(gap.second for gap in gaps)
     shown = " ".join(gap.second_shown for gap in gaps if gap.is_sure)
     return TextGap(gaps[0].block, "", second, "", shown, around([gap.bbox for gap in gaps]), room, True, len(second))
@@ -110,7 +114,7 @@ def _judged(gap: TextGap) -> AuditFinding | None:
 
 
 def _finding(kind: FindingKind, gap: TextGap, characters: int, weight: float = 1.0) -> AuditFinding:
-    """weight: of a character."""
+    """What is said of a gap. weight: of each of its characters."""
     return AuditFinding(kind, gap.block, gap.bbox, gap.shown, gap.second_shown, characters, weight * characters)
 
 

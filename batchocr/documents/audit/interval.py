@@ -23,9 +23,10 @@ _MANY: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate and the ends of its interval, as shares from 0 to 1. estimate: nan if nothing was looked at."""
+    """An estimate and the ends of its interval, as shares from 0 to 1."""
 
     estimate: float
+    """nan if nothing was looked at."""
     low: float
     high: float
 

@@ -30,12 +30,14 @@ _LIKE_DIGITS: Final = str.maketrans("oli|", "0111")
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """text: as it is written. folded: its letters and figures in small letters, without accents. places: where in
-    `text` each of these stands."""
+    """A text, and its letters and figures alone."""
 
     text: str
+    """As it is written."""
     folded: str
+    """Its letters and figures, in small letters without accents."""
     places: Sequence[int]
+    """Where in `text` each of these stands."""
 
     def part(self, start: int, end: int) -> Letters:
         """The letters from one place in `folded` to another."""

@@ -19,13 +19,14 @@ _TURNS: Final = {0: (0, 1, 3, 2), 90: (1, 3, 0, 2), 180: (2, 0, 1, 3), 270: (3, 
 
 @dataclass(frozen=True, slots=True)
 class ReadLine:
-    """A line as the second reader read it. score: how sure it is, from 0 to 1; 0 if there is only ink. doubted: the
-    words that it is not sure of."""
+    """A line as the second reader read it."""
 
     box: Box
     text: str
     score: float
+    """How sure the reader is, from 0 to 1; 0 if there is only ink."""
     doubted: tuple[str, ...] = ()
+    """The words that the reader is not sure of."""
 
 
 def lines_of(blocks: Iterable[Block]) -> list[ReadLine]:
@@ -73,7 +74,7 @@ def paragraphs(lines: Sequence[ReadLine]) -> list[list[ReadLine]]:
 
 
 def around(boxes: Sequence[Box]) -> Box:
-    """The smallest box that holds them."""
+    """The smallest box that holds all of these."""
     x0, y0, x1, y1 = zip(*boxes, strict=True)
     return min(x0), min(y0), max(x1), max(y1)
 
@@ -91,7 +92,7 @@ def in_reading_order(lines: Sequence[ReadLine], quarter_turns: int) -> list[Read
 
 
 def turns_to_try(angle: int | None) -> tuple[int, ...]:
-    """The likeliest first. angle: of the block."""
+    """In how many quarter turns the lines of a block may be read, the likeliest first. angle: of the block."""
     return _TURNS.get(angle or 0, _TURNS[0])
 
 

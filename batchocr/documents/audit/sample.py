@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from batchocr.data import PageResult
-from batchocr.documents.review.choose import ChosenRow, key_of, worst_first
+from batchocr.documents.review.choose import ChosenRow, key_of, lot_of, worst_first
 from batchocr.errors import UsageError
 
 _DEFAULT_SAMPLE = 200
@@ -38,12 +38,14 @@ def choice_of(sample: int | None, worst: int | None, seed: int, *, whole: bool) 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The places of the chosen rows in the table, in order. num_readable: of how many they were chosen: the pages that
-    were read. fingerprint: of what the whole table says."""
+    """The pages that were chosen."""
 
     positions: tuple[int, ...]
+    """The places of their rows in the table, in order."""
     num_readable: int
+    """Of how many pages they were chosen: of those that were read."""
     fingerprint: str
+    """Of what the whole table says."""
 
 
 def draw(rows: Iterable[PageResult], choice: Choice) -> Drawn:
@@ -77,5 +79,4 @@ def is_readable(row: PageResult) -> bool:
 def _rank(row: PageResult, position: int, choice: Choice) -> tuple[object, ...]:
     if choice.how == "worst":
         return worst_first(ChosenRow(row, position))
-    name = f"{choice.seed}\n{row.source}\n{row.page_index}".encode("utf-8", "backslashreplace")
-    return (hashlib.blake2b(name, digest_size=16).digest(),)
+    return (lot_of(row, choice.seed),)

@@ -16,7 +16,7 @@ from batchocr.documents.export.cutting import CutText, cut_table, cut_text
 from batchocr.documents.export.figures import Figures, File
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import shares_of
-from batchocr.pages.protocol.markdown import HEADINGS, OWN_FENCES, block_markdown
+from batchocr.pages.protocol.markdown import HEADINGS, block_markdown, code_in
 from batchocr.pages.protocol.sanitize import inert_table
 
 REVISION: Final = 1
@@ -132,8 +132,7 @@ class _Gathering:
             # Once more: what two rows make together may act, and they were apart.
             return (replace(part, text=inert_table(part.text)) for part in parts)
         if piece.type == "code":
-            own = OWN_FENCES.fullmatch(content)
-            language, code = own.groups() if own else ("", content)
+            language, code = code_in(content)
             return cut_text(code, lambda code: _code(language, code), self._room(), self._max_chars)
         return cut_text(content, partial(block_markdown, piece.type), self._room(), self._max_chars)
 
@@ -166,7 +165,7 @@ class _Gathering:
         self._texts, self._places, self._has_headings_only = [], [], True
 
     def _new_id(self, pages: list[int], text: str) -> str:
-        """The same for the same text on the same pages, whatever else changes; another if it is there twice."""
+        """An id that stays the same for the same text on the same pages; another if that is there a second time."""
         said = json.dumps([self._document.source, pages, text])
         self._seen[said] += 1
         return hashlib.sha256(f"{said}{self._seen[said]}".encode()).hexdigest()[:32]

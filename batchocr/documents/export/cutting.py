@@ -26,11 +26,13 @@ _FRAME: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class CutText:
-    """A part of a piece as Markdown. start, end: where it was, as shares of the piece."""
+    """A part of a piece as Markdown."""
 
     text: str
     start: float
+    """Where the part begins, as a share of the piece."""
     end: float
+    """Where the part ends, as a share of the piece."""
 
 
 def cut_text(text: str, render: Callable[[str], str], first_room: int, room: int) -> Iterator[CutText]:

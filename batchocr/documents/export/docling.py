@@ -20,7 +20,7 @@ from batchocr.documents.export.figures import Figures, File, Picture, cut, piece
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import Share, list_items, shares_of, with_dollars
 from batchocr.errors import UsageError
-from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES, html_of_table
+from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES, code_in, html_of_table
 from batchocr.pages.protocol.sanitize import harmless_characters
 
 try:
@@ -92,11 +92,11 @@ class _Writer:
                 self.made.add_page(page_no=row.page_index + 1, size=size)
 
     def add_gap(self, gap: Gap) -> None:
-        """A paragraph that says what is missing."""
+        """Add a paragraph that says what is missing."""
         self.made.add_text(label=DocItemLabel.TEXT, text=": ".join(gap.in_words))
 
     def add_furniture(self, page_index: int) -> None:
-        """What belongs to the sheet of this page rather than to the text."""
+        """Add what belongs to the sheet of this page rather than to the text."""
         for number, block in enumerate(self._rows[page_index].blocks):
             text = _text(block.content)
             if block.type in LEFT_OUT and text:
@@ -109,8 +109,8 @@ class _Writer:
                 )
 
     def add(self, piece: Piece) -> None:
-        """A piece with its captions and footnotes, and what was read in a figure. Footnotes stand behind it: those that
-        are part of a table are left out by Docling's exporters."""
+        """Add a piece with its captions and footnotes, and what was read in a figure. Footnotes stand behind it:
+        Docling's exporters leave out those that are part of a table."""
         captions = [self._add_text(caption, DocItemLabel.CAPTION) for caption in piece.captions]
         item: PictureItem | TableItem | CodeItem | None = None
         if piece.type in FIGURES:
@@ -136,7 +136,7 @@ class _Writer:
             self.add(replace(piece, type=kind, content=html or piece.content, captions=(), footnotes=()))
 
     def _add_text(self, piece: Piece, label: DocItemLabel | None = None) -> TextItem | None:
-        """The piece as text of some kind; None if it has none."""
+        """Add the piece as text of some kind; returns None if it has none, or is a list."""
         text = _text(piece.content)
         if not text:
             return None
@@ -155,7 +155,7 @@ class _Writer:
         return item
 
     def _add_list(self, piece: Piece, text: str) -> None:
-        """A group with the list's items. An item is on the page where it begins."""
+        """Add a group with the list's items. An item is on the page where it begins."""
         items = list_items(text)
         shares = shares_of(piece, self._rows)
         group = self.made.add_list_group()
@@ -177,9 +177,7 @@ class _Writer:
         return self.made.add_picture(image=ImageRef(mimetype="image/png", dpi=dpi, size=size, uri=uri))
 
     def _add_code(self, piece: Piece) -> CodeItem:
-        text = harmless_characters(piece.content or "").strip()
-        own = OWN_FENCES.fullmatch(text)
-        language, code = own.groups() if own else ("", text)
+        language, code = code_in(harmless_characters(piece.content or "").strip())
         return self.made.add_code(text=code, code_language=_LANGUAGES.get(language.lower()))
 
     def _all_provenance(self, piece: Piece, text: str) -> list[ProvenanceItem]:
@@ -209,7 +207,7 @@ def _origin(document: AssembledDocument) -> DocumentOrigin | None:
 
 
 def _scale(row: PageResult) -> float:
-    """Points a pixel; 1 where the resolution is not known."""
+    """How many points a pixel is; 1 where the resolution is not known."""
     return _POINTS_PER_INCH / row.dpi if row.dpi else 1.0
 
 

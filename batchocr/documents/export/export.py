@@ -37,31 +37,35 @@ _Result = Literal["written", "up_to_date", "refused"]
 
 @dataclass(slots=True)
 class Exported:
-    """What became of the documents of a table.
-
-    written, up_to_date: documents of which a file was written, or none had to be. refused: documents of which a file
-    could not be put in its place. vanished: documents exported before that are no longer in the table.
-    missing_figures: pictures that could not be cut out, by what is wrong with their file or page. unclear_blocks: whose
-    lines could not be told apart, so that they are one word where words have places. signed: documents whose PDF is a
-    copy. hidden_lines: of PDFs, which keep invisible text of their own there.
-    """
+    """What became of the documents of a table."""
 
     documents: int = 0
     pages: int = 0
     written: int = 0
+    """Documents of which a file was written."""
     up_to_date: int = 0
+    """Documents of which no file had to be written."""
     refused: int = 0
+    """Documents of which a file could not be put in its place."""
     vanished: int = 0
+    """Documents exported before that are no longer in the table."""
     missing_figures: dict[ErrorKind, int] = field(default_factory=dict)
+    """How many pictures could not be cut out, by what is wrong with their file or page."""
     unclear_blocks: int = 0
+    """Blocks whose lines could not be told apart, so that they are one word where words have places."""
     signed: int = 0
+    """Documents whose PDF is a copy, as a change would end their signature."""
     hidden_lines: int = 0
+    """Lines that were not added to PDFs, which keep invisible text of their own there."""
 
     def add(self, results: Collection[_Result], figures: Figures) -> None:
         """Count a document. results: of its formats; the worst counts."""
-        self.refused += "refused" in results
-        self.written += "refused" not in results and "written" in results
-        self.up_to_date += results == {"up_to_date"}
+        if "refused" in results:
+            self.refused += 1
+        elif "written" in results:
+            self.written += 1
+        else:
+            self.up_to_date += 1
         for kind in figures.missing.values():
             self.missing_figures[kind] = self.missing_figures.get(kind, 0) + 1
         self.unclear_blocks += figures.text.counts["unclear"]
@@ -70,7 +74,7 @@ class Exported:
 
     @property
     def exit_code(self) -> ExitCode:
-        """3 if a document is not exported in full."""
+        """Of the command: 3 if a document is not exported in full."""
         return ExitCode.TOO_MANY_FAILURES if self.refused or self.missing_figures else ExitCode.DONE
 
     def to_json(self) -> str:
@@ -79,14 +83,16 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """An export to be made. formats: of FORMAT_NAMES. on_document: is told after each how many pages it has."""
+    """An export to be made."""
 
     table: StoredRows
     folder: ExportFolder
     formats: Sequence[str]
+    """Of FORMAT_NAMES."""
     options: FormatOptions
     sources: SourceFiles
     on_document: Callable[[int], object] = lambda _pages: None
+    """Called after each document with how many rows it has."""
 
     def run(self, names: Names) -> Exported:
         """Write what is new. A file that cannot be put in its place is logged, and the rest is written.

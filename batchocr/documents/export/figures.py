@@ -31,14 +31,13 @@ _NO_AREA: Final = Failure("damaged", "its box has no area")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to be written.
-
-    path: below the folder of the export, separated by `/`. shows: as in Picture, if it is one.
-    """
+    """A file to be written."""
 
     path: str
+    """Below the folder of the export, separated by `/`."""
     data: bytes | memoryview
     shows: str = ""
+    """As in Picture; empty if it is no picture."""
 
 
 Encoding = Literal["png", "jpeg"]
@@ -46,16 +45,16 @@ Encoding = Literal["png", "jpeg"]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as the content of a file. shows: the same for the same box of the same page of the same version of a
-    document, in the same encoding."""
+    """A picture as the content of a file."""
 
     data: bytes
     shows: str
+    """What the picture is of: the same text for the same box of the same page of the same version of a document, in the
+    same encoding."""
 
 
 class Figures:
-    """The pictures of one document. text: its words and where they stand. missing: why places could not be cut out, and
-    were not before."""
+    """The pictures of one document."""
 
     def __init__(
         self,
@@ -66,10 +65,12 @@ class Figures:
     ) -> None:
         """page_image: draws a page. earlier: gives the picture that an earlier export has cut, by what it shows."""
         self.text = text
+        """The words of the document, and where they stand."""
         self._rows = {row.page_index: row for row in document.rows}
         self._page_image = page_image
         self._earlier = earlier
         self.missing: dict[Place, ErrorKind] = {}
+        """Why places could not be cut out, and were not cut by an earlier export."""
 
     def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
         """The place cut out of its page, RGB, in px of the row's size, or what an earlier export has cut; or why it
@@ -96,7 +97,7 @@ class Figures:
 
 def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
     """The box in px of a page, to the nearest, as MinerU crops; it has no area if nothing of it is on the page."""
-    x0, y0, x1, y1 = (min(1.0, max(0.0, share)) if share == share else 0.0 for share in bbox)
+    x0, y0, x1, y1 = (min(1.0, max(0.0, share)) for share in bbox)  # 0 for nan
     return round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height)
 
 

@@ -11,7 +11,6 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from batchocr.documents.export.figures import File
@@ -70,7 +69,7 @@ class ExportFolder:
     def __enter__(self) -> ExportFolder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._recording():
             if self._record.in_transaction:  # Ctrl-C may come between the end of one and the beginning of the next
                 self._record.execute("commit")
@@ -126,7 +125,7 @@ class ExportFolder:
         return None
 
     def num_vanished(self, formats: Sequence[str]) -> int:
-        """Of how many documents that are no longer in the table there are files in these formats."""
+        """How many documents that are no longer in the table still have files in these formats."""
         marks = ", ".join("?" * len(formats))
         counting = f"select count(distinct source) from documents where run <> ? and format in ({marks})"
         [(number,)] = self._execute(counting, self._run, *formats)
@@ -191,7 +190,7 @@ class ExportFolder:
         return bool(self._execute("select 1 from files where path = ? and sha256 = ?", path, self._digest_at(path)))
 
     def _digest_at(self, path: str) -> bytes | None:
-        """Of an ordinary file in this folder; None if there is none."""
+        """The SHA-256 of an ordinary file in this folder; None if there is none."""
         place = self._path / path
         with suppress(OSError):
             if stat.S_ISREG(os.lstat(place).st_mode) and not self._leads_out(place.parent):

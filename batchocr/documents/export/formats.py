@@ -27,22 +27,23 @@ FORMAT_NAMES: Final = tuple(_MODULES)
 
 @dataclass(frozen=True, slots=True)
 class FormatOptions:
-    """What the user may choose. page_breaks: mark where pages end. max_chars: the longest text of a chunk. language: of
-    the text, as a BCP 47 tag. force_text: give a page text where it has visible text of its own, too."""
+    """What the user may choose."""
 
     page_breaks: bool = False
+    """Mark where pages end."""
     max_chars: int = 2000
+    """The longest text of a chunk."""
     language: str = ""
+    """Of the text, as a BCP 47 tag."""
     force_text: bool = False
+    """Give a page text where it has visible text of its own, too."""
 
 
 class Format(Protocol):
-    """What each format's module offers.
-
-    REVISION: goes up with every change in what it writes, so that documents exported before are written again.
-    """
+    """What each format's module offers."""
 
     REVISION: int
+    """Goes up with every change in what it writes, so that documents exported before are written again."""
 
     def files(self, document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
         """Yield the document's files, one at a time; pictures as they are cut, the text that refers to them last.

@@ -6,16 +6,11 @@ SECURITY.md.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Iterator
-from functools import cache
-from importlib.resources import files as package_files
 from typing import Final
 from urllib.parse import quote
 
-from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from batchocr.data import Failure
@@ -26,10 +21,12 @@ from batchocr.documents.export.markdown import Pictures
 from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.documents.markup.html import block_html, inline_html
 from batchocr.documents.markup.mathml import shown_characters
+from batchocr.documents.markup.own_files import own_template, own_text, policy_hash
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS
 
 REVISION: Final = 1
 
+_PACKAGE: Final = "batchocr.documents.export"
 _LOWEST_HEADING: Final = 6
 _FOOTNOTES: Final = frozenset({"page_footnote", "footnote", "image_footnote", "table_footnote"})
 _PICTURE: Final = re.compile('<span class="picture" data-bbox="([^"]*)"></span>')
@@ -49,8 +46,8 @@ def document_html(document: AssembledDocument, pictures: Pictures) -> str:
     page = _Page(document, pictures)
     parts = [page.part(part) for part in document.parts]
     source = shown_characters(document.source)
-    style = package_files("batchocr.documents.export").joinpath("page.css").read_text()
-    return _template().render(
+    style = own_text(_PACKAGE, "page.css")
+    return own_template(_PACKAGE, "page.html.j2").render(
         title=shown_characters(headings[0].content or "")[:_MAX_TITLE] if headings else source,
         source=source,
         page_count=document.page_count,
@@ -58,17 +55,18 @@ def document_html(document: AssembledDocument, pictures: Pictures) -> str:
         num_gaps=page.num_gaps,
         parts=[part for part in parts if part],
         style=Markup(style),
-        style_hash=f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}",
+        style_hash=policy_hash(style),
     )
 
 
 class _Page:
-    """The parts of a page. num_gaps: marks of something missing that were written so far."""
+    """The parts of a page."""
 
     def __init__(self, document: AssembledDocument, pictures: Pictures) -> None:
         self._document = document
         self._pictures = pictures
         self.num_gaps = 0
+        """How many marks of something missing were written so far."""
 
     def part(self, part: Piece | Gap | PageEnd) -> Markup:
         if isinstance(part, Gap):
@@ -131,12 +129,6 @@ def _heading(piece: Piece) -> dict[str, object]:
 
 
 def _id(piece: Piece) -> str:
-    """As in the names of figures' files."""
+    """The id of a piece on the page, as in the names of figures' files."""
     place = piece.places[0]
     return f"page-{place.page_index + 1}-block-{place.block}"
-
-
-@cache
-def _template() -> Template:
-    text = package_files("batchocr.documents.export").joinpath("page.html.j2").read_text()
-    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(text)

@@ -94,7 +94,7 @@ def _content_lists(document: AssembledDocument, pictures: Pictures) -> tuple[lis
 
 
 def _num_pages(document: AssembledDocument) -> int:
-    """Up to the last page with a row: a damaged document may claim any number."""
+    """How many pages there are up to the last one with a row: a damaged document may claim any number."""
     return 1 + max((row.page_index for row in document.rows if row.page_index is not None), default=-1)
 
 

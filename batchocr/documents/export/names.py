@@ -83,5 +83,5 @@ def _cut(name: str, max_bytes: int) -> str:
 
 
 def _key(name: str) -> int:
-    """The same for names that some file system takes for one; a number, as there may be millions."""
+    """A number in place of the name, as there may be millions: the same for names that a file system takes for one."""
     return hash(unicodedata.normalize("NFC", name.casefold()))

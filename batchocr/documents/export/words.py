@@ -26,7 +26,7 @@ def with_dollars(text: str) -> str:
 
 
 def missing_figure_in_words(piece: Piece, failure: Failure) -> tuple[str, str]:
-    """That a figure is missing here; and why."""
+    """In words: what is missing here, and why."""
     page = piece.places[0].page_index + 1
     return f"Here is a figure of page {page} that could not be cut out", " ".join(failure.message.split())
 
@@ -65,11 +65,13 @@ def list_items(content: str) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of a piece's text that stands in a place. start, end: as shares of the text."""
+    """The part of a piece's text that stands in a place."""
 
     place: Place
     start: float
+    """Where the part begins, as a share of the text."""
     end: float
+    """Where the part ends, as a share of the text."""
 
 
 def shares_of(piece: Piece, rows: Mapping[int | None, PageResult]) -> list[Share]:

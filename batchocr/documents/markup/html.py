@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from batchocr.documents.markup.mathml import shown_characters, to_mathml
-from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES, html_of_table
+from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES, code_in, html_of_table
 from batchocr.pages.protocol.sanitize import table_structure
 
 _HEADING_LEVELS: Final = {"doc_title": 1, "title": 1, "paragraph_title": 2}
@@ -37,9 +37,8 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
         return f'<div class="formula">{to_mathml(latex, display=True)}</div>'
     if type == "table":
         return table_html(text) if text.startswith("<table") else _NO_TABLE + _preformatted(text)
-    own = OWN_FENCES.fullmatch(text) if type == "code" or type in FIGURES else None
-    if type == "code" or own:
-        return _preformatted(own[2] if own else text)
+    if type == "code" or (type in FIGURES and OWN_FENCES.fullmatch(text)):
+        return _preformatted(code_in(text)[1])
     if type in FIGURES and (table := html_of_table(text)):
         return table_html(table)
     return _paragraphs(text, joined=type not in _LISTS)

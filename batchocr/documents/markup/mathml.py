@@ -165,7 +165,7 @@ def to_mathml(latex: str, *, display: bool) -> str:
 
 
 def _parsed(latex: str, display: bool) -> str | None:
-    """None if it cannot be parsed, is too long or too deep, or defines commands."""
+    """The `math` element; None if the formula cannot be parsed, is too long or too deep, or defines commands."""
     if not latex or len(latex) > _MAX_CHARACTERS or _DEFINITION.search(latex):
         return None
     try:

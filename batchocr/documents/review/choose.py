@@ -32,30 +32,33 @@ _LAST = 4
 
 @dataclass(frozen=True, slots=True)
 class ChosenRow:
-    """position: of the row in the table."""
+    """A row that was chosen."""
 
     row: PageResult
     position: int
+    """Of the row in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenPage:
-    """The rows to be looked at, in this order. statuses: how many rows the table has of each. num_wanted: how many rows
-    there were to choose from."""
+    """The rows to be looked at."""
 
     rows: tuple[ChosenRow, ...]
+    """In the order in which they are shown."""
     sort: Sort
     statuses: Mapping[Status, int]
+    """How many rows the table has of each status."""
     num_wanted: int
+    """How many rows there were to choose from."""
 
 
 def text_hash(row: PageResult) -> str:
-    """By which it is known whether a page was read again with another result."""
+    """A hash of the page's text, which tells whether the page was read again with another result."""
     return hashlib.blake2b((row.markdown or "").encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def key_of(row: PageResult) -> PageKey:
-    """The row's, to find what an audit says of it."""
+    """The key under which an audit has the row."""
     return row.source, row.page_index, text_hash(row)
 
 
@@ -95,7 +98,7 @@ def choose(
     keys: dict[Sort, Callable[[ChosenRow], Any]] = {
         "worst": _WorstOf(limit),
         "order": lambda chosen: chosen.position,
-        "random": _by_chance,
+        "random": lambda chosen: lot_of(chosen.row),
         "audit": lambda chosen: (-(weights or {})[key_of(chosen.row)], chosen.position),
     }
     found = heapq.nsmallest(limit, wanted(), key=keys[sort])
@@ -118,8 +121,9 @@ class _WorstOf:
         return worst_first(chosen)
 
 
-def _by_chance(chosen: ChosenRow) -> bytes:
-    name = f"{chosen.row.source}\n{chosen.row.page_index}"
+def lot_of(row: PageResult, *seed: int) -> bytes:
+    """What decides whether a page is drawn: it depends on its name, and on no other page."""
+    name = "\n".join(map(str, (*seed, row.source, row.page_index)))
     return hashlib.blake2b(name.encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
 

@@ -7,21 +7,18 @@ Each page is parsed when it is shown.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
 from markupsafe import Markup
 
 from batchocr.data import Failure, PageResult
 from batchocr.documents.findings import AuditFinding
+from batchocr.documents.markup.own_files import own_template, own_text, policy_hash
 from batchocr.documents.review.choose import ChosenPage, PageKey, key_of
 from batchocr.documents.review.page import MAX_FINDINGS, Json, page_data, page_entry, picture
 from batchocr.documents.review.summary import groups
@@ -33,16 +30,19 @@ from batchocr.tables.schema import RunMetadata
 
 _GENERATOR = b'<meta name="generator" content="batchocr view">'
 _HEAD_BYTES = 1024
+_PACKAGE = "batchocr.documents.review"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """documents: how many rows are shown that are of a document as a whole, because it has no page that could be read.
-    missing: how many pages that were read have no picture."""
+    """What was written."""
 
     pages: int
+    """How many pages are shown."""
     documents: int
+    """How many rows are shown that are of a document as a whole, because it has no page that could be read."""
     missing: int
+    """How many pages that were read have no picture."""
     size_bytes: int
 
 
@@ -67,12 +67,9 @@ def write_review(
     """Write the chosen pages as one HTML file, whole or not at all; one picture at a time is in memory. table: where
     they are from. findings: of an audit. step: called after each page. Raises OutputError."""
     pages = _Pages(choice, source_files, findings or {}, step)
-    css, script = _our_own("review.css"), _our_own("review.js")
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        _our_own("review.html.j2")
-    )
+    css, script = own_text(_PACKAGE, "review.css"), own_text(_PACKAGE, "review.js")
     name, others = table.parts[0].path.name, len(table.parts) - 1
-    parts = template.generate(
+    parts = own_template(_PACKAGE, "review.html.j2").generate(
         css=Markup(css),
         script=Markup(script),
         policy=_policy(css, script),
@@ -95,7 +92,7 @@ def write_review(
 
 
 class _Pages:
-    """The pages of the file, made one at a time, document by document. missing: how many have no picture so far."""
+    """The pages of the file, made one at a time, document by document."""
 
     def __init__(
         self,
@@ -105,6 +102,7 @@ class _Pages:
         step: Callable[[], None],
     ) -> None:
         self.missing = 0
+        """How many have no picture so far."""
         self._findings = findings
         self._choice = choice
         self._source_files = source_files
@@ -148,21 +146,12 @@ class _Pages:
         return picture(image, row.dpi), ""
 
 
-def _our_own(name: str) -> str:
-    return files(__package__).joinpath(name).read_text("utf-8")
-
-
 def _policy(css: str, script: str) -> str:
     """What the browser allows: our own style and script, known by their hashes, and the pictures in the file."""
     return (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(css)}; img-src data:; "
+        f"default-src 'none'; script-src '{policy_hash(script)}'; style-src '{policy_hash(css)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _data(value: object) -> Markup:

@@ -48,12 +48,13 @@ _FLUSHED = b"\0\0\xff\xff"
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """references: the numbers of what is drawn with it."""
+    """What is known of an object of the file."""
 
     is_missing: bool
     is_checked_image: bool
     is_form: bool
     references: frozenset[int]
+    """The numbers of what is drawn with it."""
 
 
 class DrawnObjects:
@@ -132,7 +133,8 @@ class DrawnObjects:
             if number not in self._intact:
                 self._intact[number] = _is_intact(self._stream(number), value_text(self._document, number, "Filter"))
             is_intact, size = self._intact[number]
-            num_corrupt += not is_intact
+            if not is_intact:
+                num_corrupt += 1
             num_bytes += size
         return num_corrupt
 

@@ -94,13 +94,15 @@ def describe_skipped(by_kind: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """What a folder holds. relative: its path from there, "" for the folder itself. error: why it cannot be listed."""
+    """What a folder holds."""
 
     path: str
     relative: str
+    """Its path from the folder that was given; empty for that folder itself."""
     is_folder: bool
     is_link: bool = False
     error: OSError | None = None
+    """Why it cannot be listed."""
 
 
 def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) -> list[FolderEntry]:

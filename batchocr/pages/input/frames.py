@@ -20,16 +20,20 @@ _CHUNK = struct.Struct("<4sL")
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How the numbers of a TIFF are written. start: its first bytes, up to the offset of its first directory."""
+    """How the numbers of a TIFF are written."""
 
     start: bytes
+    """Its first bytes, up to the offset of its first directory."""
     offset: struct.Struct
     num_entries: struct.Struct
     entry_bytes: int
 
 
 def _layout(header: bytes) -> _Layout:
-    """Source: TIFF 6.0, section 2. BigTIFF has 43 in place of 42, and wider numbers."""
+    """How the numbers of the TIFF with this header are written.
+
+    Source: TIFF 6.0, section 2. BigTIFF has 43 in place of 42, and wider numbers.
+    """
     order = "<" if header.startswith(b"II") else ">"
     if 43 in header[2:4]:
         return _Layout(header[:8], struct.Struct(order + "Q"), struct.Struct(order + "Q"), 20)
@@ -90,12 +94,13 @@ def gif_frames(path: str) -> tuple[int, bool]:
                 _skip_blocks(file)
             elif mark == b",":
                 frame = file.read(_GIF_FRAME_BYTES)
-                count += len(frame) == _GIF_FRAME_BYTES
+                if len(frame) == _GIF_FRAME_BYTES:
+                    count += 1
                 _skip_palette(file, frame[8:9])
                 file.seek(1, io.SEEK_CUR)
                 _skip_blocks(file)
-            else:
-                whole &= mark == b"\0"  # some programs end a block twice
+            elif mark != b"\0":  # some programs end a block twice
+                whole = False
     return count, whole and mark == b";"
 
 

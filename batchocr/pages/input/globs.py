@@ -20,13 +20,14 @@ WILDCARD = re.compile(r"[*?[]")
 
 
 class Bounds:
-    """A folder that links must not lead out of, unless they may. outside: those that did, for one warning."""
+    """A folder that links must not lead out of, unless they may."""
 
     def __init__(self, folder: str, follow_symlinks: bool) -> None:
         self._folder = folder
         self._real = os.path.realpath(folder)
         self._follow_symlinks = follow_symlinks
         self.outside: set[str] = set()
+        """The links that did, for one warning."""
 
     def allow(self, path: str) -> bool:
         """Return whether what is at `path` may be looked at."""

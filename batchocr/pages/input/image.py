@@ -57,7 +57,7 @@ class ImageDocument:
 
     def __init__(self, path: str, format_name: str, num_frames: int = 1, *, complete: bool = True) -> None:
         self.format = format_name
-        self.page_count = num_frames + (not complete)
+        self.page_count = num_frames if complete else num_frames + 1
         self._path = path
         self._num_frames = num_frames
         self._image: ImageFile.ImageFile | None = None
@@ -113,7 +113,7 @@ class ImageDocument:
                 at_the_end.pop_all()
 
     def outline(self) -> list[OutlineEntry]:
-        """An image has none."""
+        """Nothing: an image has no outline."""
         return []
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class TiffDocument(ImageDocument):
     def __init__(self, path: str) -> None:
         super().__init__(path, "TIFF")
         self._directories, complete = tiff_directories(path)
-        self.page_count = len(self._directories) + (not complete)
+        self.page_count = len(self._directories) if complete else len(self._directories) + 1
 
     def render(self, page_index: int, dpi: int | None = None) -> Page:
         with self._opened(page_index) as image, words_of_libtiff() as words:

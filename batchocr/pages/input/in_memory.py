@@ -67,18 +67,19 @@ def _parts(name: str, content: object) -> list[bytes | memoryview]:
         view = memoryview(content)
         return [view.cast("B") if view.c_contiguous else view.tobytes()]
     read = getattr(content, "read", None)
+    is_text = isinstance(content, io.TextIOBase)
     try:
-        data = "" if isinstance(content, io.TextIOBase) else read() if callable(read) else None
+        data = read() if callable(read) and not is_text else None
     except ValueError as error:  # a file that is closed
         raise UsageError(f"{name!r} cannot be read: {error}") from error
     if not isinstance(data, bytes):
-        what = "a file opened for text" if isinstance(data, str) else f"of type {type(content).__name__}"
+        what = "a file opened for text" if is_text or isinstance(data, str) else f"of type {type(content).__name__}"
         raise UsageError(f"{name!r} is {what}: give bytes, a file opened for reading bytes, or a PIL image")
     return [data]
 
 
 class _Memory:
-    """Anonymous memory, freed with this object. path: leads to it, in this process and in others of the same user."""
+    """Anonymous memory, freed with this object."""
 
     def __init__(self, name: str, parts: list[bytes | memoryview]) -> None:
         try:
@@ -96,3 +97,4 @@ class _Memory:
             ) from error
         allow_open_files(descriptor + _OTHER_FILES)
         self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        """Leads to it, in this process and in others of the same user."""

@@ -26,18 +26,17 @@ _LOOKS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class FoundInput:
-    """A Document by the path as it was given, without dots, which need not become its `source`.
-
-    real: the path with links resolved, by which a file is recognised. below: the path below the folder that was given
-    or matched; the `source` if it was the file itself. is_plain: whether the folder is the first INPUT. is_given:
-    whether it was given as a Document, whose `source` is to stay.
-    """
+    """A Document by the path as it was given, without dots, which need not become its `source`."""
 
     document: Document
     real: str
+    """The path with links resolved, by which a file is recognised."""
     below: str
+    """The path below the folder that was given or matched; the `source` if it was the file itself."""
     is_plain: bool = False
+    """Whether the folder is the first INPUT."""
     is_given: bool = False
+    """Whether it was given as a Document, whose `source` is to stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ def _look_into(folder: str, bounds: Bounds, visited: set[str], search: Search) -
 
 
 def _candidate(path: str, real: str, below: str = "", problem: Failure | None = None) -> FoundInput:
-    """below: the path below its folder, if it was found in one."""
+    """What was found at a path. below: the path below its folder, if it was found in one."""
     whole = valid_text(PurePath(path).as_posix())
     return FoundInput(Document(path, whole, problem), real, valid_text(below) or whole)
 

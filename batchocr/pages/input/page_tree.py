@@ -65,10 +65,10 @@ def _count_leaves(document: pymupdf.Document) -> int:
     while waiting and num_steps < most_steps:
         for kid in _kids(document, waiting.pop()) or ():
             num_steps += 1
-            if _kids(document, kid) is None:
-                num_leaves += object_text(document, kid).startswith("<<")
-            else:
+            if _kids(document, kid) is not None:
                 waiting.append(kid)
+            elif object_text(document, kid).startswith("<<"):
+                num_leaves += 1
     return num_leaves
 
 

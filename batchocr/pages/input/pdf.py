@@ -130,6 +130,14 @@ class PdfDocument:
         with _refusals_of("the outline", "read"):
             return read_outline(self._document)
 
+    def copy_at(self, path: str) -> pymupdf.Document:
+        """A copy of the file, open and unlocked, to be written to. Raises PageError."""
+        with ExitStack() as closing, _refusals_of("the document", "opened"):
+            document = closing.enter_context(_load(path))
+            _unlock(document, self._password)
+            closing.pop_all()
+        return document
+
     def close(self) -> None:
         if not self._document.is_closed:
             self._document.close()
@@ -232,17 +240,8 @@ def _load(path: str) -> pymupdf.Document:
     return PdfFile(path, filetype="pdf")
 
 
-def opened_pdf(path: str, password: str | None) -> pymupdf.Document:
-    """The PDF, open and unlocked, to be written to. Raises PageError."""
-    with ExitStack() as closing, _refusals_of("the document", "opened"):
-        document = closing.enter_context(_load(path))
-        _unlock(document, password)
-        closing.pop_all()
-    return document
-
-
 def _unlock(document: pymupdf.Document, password: str | None) -> None:
-    """A PDF that the empty password opens is already unlocked."""
+    """Give the password to a document that asks for one; one that the empty password opens does not."""
     if not document.needs_pass:
         return
     if password is None:

@@ -53,7 +53,8 @@ def plain_glyphs(drawn: pymupdf.DisplayList, scale: float) -> tuple[Glyph, ...]:
 
 
 def _without_hidden(glyphs: list[Glyph], covers: list[tuple[int, Box]]) -> tuple[Glyph, ...]:
-    """covers: boxes, each with the number of glyphs, from the first on, that it hides."""
+    """The glyphs; those that are covered are not plain. covers: boxes, each with the number of glyphs, from the first
+    on, that it hides."""
     x0, y0, x1, y1 = np.array([glyph.box for glyph in glyphs]).T
     hidden = np.zeros(len(glyphs), dtype=bool)
     for count, (left, top, right, bottom) in covers:
@@ -65,9 +66,10 @@ def _without_hidden(glyphs: list[Glyph], covers: list[tuple[int, Box]]) -> tuple
 
 
 class _GlyphDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no types
-    """Notes what is drawn. left, top: of the page's picture. is_full: whether there was too much."""
+    """Notes what is drawn on a page."""
 
     def __init__(self, left: int, top: int) -> None:
+        """left, top: where the page's picture begins."""
         super().__init__()
         for name in ("fill_text", "fill_path", "stroke_path", "fill_shade", "fill_image", "fill_image_mask"):
             getattr(self, f"use_virtual_{name}")()
@@ -78,6 +80,7 @@ class _GlyphDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no typ
 
     @property
     def is_full(self) -> bool:
+        """Whether so much is drawn that nothing more is noted."""
         return self._num_objects > _MOST_OBJECTS or len(self.glyphs) > _MOST_GLYPHS
 
     def fill_text(self, _ctx: Any, text: Any, ctm: Any, *_color: Any) -> None:

@@ -38,8 +38,6 @@ def open_document(
         head = file.read(_HEAD_BYTES)
     if not head:
         raise DamagedError("the file is empty (0 bytes)")
-    if head.startswith(b"%PDF"):
-        return as_pdf()
     if begins_like_an_image(head):
         return open_image(path)
     if b"%PDF" in head:

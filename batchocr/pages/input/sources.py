@@ -38,19 +38,19 @@ _MAX_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the INPUTs hold.
-
-    documents: what to read, in order. skipped: how many files are left out because of their suffix, or because an
-    export has cut them (see SkippedFiles): of the whole input, whatever the shard. roots: the folders below which a
-    document's `source` is its path. empty: the folders that hold no document, each with what the `source` of one in
-    it would begin with. not_drawn: the `source` of each document that is not of the sample, or has none of the pages.
-    """
+    """What the INPUTs hold."""
 
     documents: list[Document]
+    """What to read, in order."""
     skipped: Mapping[str, int]
+    """How many files are left out because of their suffix, or because an export has cut them (see SkippedFiles): of the
+    whole input, whatever the shard."""
     roots: tuple[str, ...] = ()
+    """The folders below which a document's `source` is its path."""
     empty: Mapping[str, str] = field(default_factory=dict)
+    """The folders that hold no document, each with what the `source` of a document in it would begin with."""
     not_drawn: Set[str] = frozenset()
+    """The `source` of each document that is not of the sample, or has none of the pages."""
 
 
 def find_documents(

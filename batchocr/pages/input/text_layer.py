@@ -32,7 +32,8 @@ def words_on(drawn: pymupdf.DisplayList) -> tuple[PlacedWord, ...]:
 
 
 def _num_letters(page: pymupdf.TextPage) -> int:
-    """Without white space. MuPDF's own list of them: PyMuPDF's `extractText` takes ten times as long."""
+    """How many letters a page has, without white space. They are counted in MuPDF's own list: PyMuPDF's `extractText`
+    takes ten times as long."""
     buffer = mupdf.fz_new_buffer_from_stext_page(page.this)
     text: str = mupdf.fz_buffer_extract_copy(buffer).decode("utf-8", "replace")
     return len(text) - text.count(" ") - text.count("\n")

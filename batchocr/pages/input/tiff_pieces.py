@@ -39,17 +39,24 @@ _REVERSED: Final = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """The strips or tiles of an image. a_plane: how many cover it once. needed: for all planes. offsets, lengths: of
-    those that are listed, in bytes. width, rows: in px. last_rows: of the last strip of a plane."""
+    """The strips or tiles of an image."""
 
     name: str
+    """`strips` or `tiles`."""
     a_plane: int
+    """How many cover the image once."""
     needed: int
+    """How many there should be, for all planes."""
     offsets: Sequence[int]
+    """Of those that are listed, in bytes."""
     lengths: Sequence[int]
+    """Of those that are listed, in bytes."""
     width: int
+    """In px."""
     rows: int
+    """In px."""
     last_rows: int
+    """Of the last strip of a plane, in px."""
 
 
 def fault_of_tiff(image: tiff.TiffImageFile, path: str) -> str | None:
@@ -71,7 +78,8 @@ def fault_of_tiff(image: tiff.TiffImageFile, path: str) -> str | None:
                 length = rows * row_bytes  # as libtiff does
             file.seek(offset)
             data = file.read(length)
-            num_whole += offset >= _HEADER_BYTES and data != b"" and _is_whole(data, tags, pieces, rows)
+            if offset >= _HEADER_BYTES and data and _is_whole(data, tags, pieces, rows):
+                num_whole += 1
     num_lost = pieces.needed - num_whole
     return f"{num_lost} of its {pieces.needed} {pieces.name} are missing, corrupt, or end early" if num_lost else None
 

@@ -23,6 +23,6 @@ class PixelsOnly:
     """Asks one question, which is the page, and reads nothing: for those who only need the pixels."""
 
     def read(self, page: Page) -> Reader:
-        """Return the generator that asks it."""
+        """Return the generator that asks this question."""
         yield [Request(Pixels(page.image.height, page.image.width, page.image.tobytes()), "", Sampling(1))]
         return Reading("", (), 0, 0)

@@ -100,7 +100,7 @@ def _within_page(box: Sequence[float]) -> Box:
 
 
 def _one_of_each(found: Sequence[_Found]) -> list[_Found]:
-    """Without the boxes for which there is a surer one."""
+    """The boxes, without those for which there is a surer one."""
     kept: list[_Found] = []
     for each in sorted(found, key=lambda each: -each.score):
         if all(_overlap(each, other) < (_SAME_CLASS if each.label == other.label else _OTHER_CLASS) for other in kept):
@@ -127,8 +127,8 @@ def _without_contained(found: Sequence[_Found]) -> list[_Found]:
 
 
 def _without_overlaps(found: Sequence[_Found]) -> list[_Found]:
-    """Without frames around references that were found, formulas within text, and the smaller of two that overlap,
-    unless one of them is a figure; a table counts as one beside other figures only."""
+    """The boxes, without frames around references that were found, formulas within text, and the smaller of two that
+    overlap, unless one of them is a figure; a table counts as a figure only beside other figures."""
     dropped: set[int] = set()
     for first, one in enumerate(found):
         for second, other in enumerate(found[first + 1 :], first + 1):

@@ -25,7 +25,7 @@ _LEAST_SHARE: Final = 0.02
 _LEAST_SAMPLES: Final = 6
 """Of a box with text. In the text blocks of real pages 12 % of the samples are ink; of a page number, some ten."""
 
-_IS_INK: Final = [255 * (difference > _CONTRAST) for difference in range(256)]
+_IS_INK: Final = [255 if difference > _CONTRAST else 0 for difference in range(256)]
 
 Box = tuple[float, float, float, float]
 """x0, y0, x1, y1 as shares of the page."""
@@ -61,7 +61,7 @@ class Ink:
         return _count(crop) >= max(_LEAST_SAMPLES, _LEAST_SHARE * crop.width * crop.height)
 
     def _place(self, box: Box, *, border: int) -> tuple[int, int, int, int]:
-        """The samples of a box, and so many around it."""
+        """The samples of a box, with so many more on each side."""
         width, height = self._marks.size
         x0, y0, x1, y1 = box
         return (

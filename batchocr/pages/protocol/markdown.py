@@ -115,6 +115,12 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
     return _BULLET.sub("- ", _with_dollars(content))
 
 
+def code_in(content: str) -> tuple[str, str]:
+    """The language, '' if it is not said, and the code, without the fences that a model put around it."""
+    own = OWN_FENCES.fullmatch(content)
+    return (own[1], own[2]) if own else ("", content)
+
+
 def html_of_table(content: str) -> str:
     """A table in Markdown, as charts are read, as HTML; '' if the content is none."""
     rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in content.split("\n")]
@@ -147,8 +153,7 @@ def _inline_formula(latex: str) -> str:
 
 def _code(content: str) -> str:
     """The code between fences. Those that the model wrote itself are replaced: they may end before the code does."""
-    own = OWN_FENCES.fullmatch(content)
-    language, code = own.groups() if own else ("", content)
+    language, code = code_in(content)
     return _fenced(code, "" if language.lower() in _DRAWN else language)
 
 

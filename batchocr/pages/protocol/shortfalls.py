@@ -78,7 +78,7 @@ def name_blocks(places: Sequence[int | None], noun: str = "block") -> str:
         words.append(f"{len(numbers) - _MAX_NAMED} more")
     listed = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
     left_out = f" (and {num_left_out} that the row leaves out)" if num_left_out else ""
-    return f"{noun}{'s' * (len(numbers) > 1)} {listed}{left_out}"
+    return f"{noun if len(numbers) == 1 else f'{noun}s'} {listed}{left_out}"
 
 
 def is_unparsed(block: ContentBlock) -> bool:

@@ -173,13 +173,13 @@ def _line_text(line: Line, spaces: Sequence[Glyph]) -> str:
         gap = _gap(left, glyph) if said else 0.0
         has_space = gap > _SPACE and any(left.x < x < glyph.x for x in here)
         is_apart = has_space or (gap > _SURE_SPACE and not _UNSPACED.match(left.text + glyph.text))
-        if shift != shifted or (shift and is_apart):
-            said += "}\\)" * bool(shifted) + " " * is_apart + f"\\({shift}{{" * bool(shift)
-        else:
-            said += " " * is_apart
+        is_other = shift != shifted or is_apart
+        said += "}\\)" if shifted and is_other else ""
+        said += " " if is_apart else ""
+        said += f"\\({shift}{{" if shift and is_other else ""
         said += _LIGATURES.get(glyph.text, glyph.text)
         shifted = shift
-    return said + "}\\)" * bool(shifted)
+    return said + ("}\\)" if shifted else "")
 
 
 def _joined(lines: Sequence[str]) -> str:
@@ -189,5 +189,5 @@ def _joined(lines: Sequence[str]) -> str:
         if text.endswith(_HYPHENS) and line[0].isalpha():
             text = (text[:-1] if line[0].islower() or text.endswith("\xad") else text) + line
         else:
-            text += " " * (not _UNSPACED.match(text[-1] + line[0])) + line
+            text += line if _UNSPACED.match(text[-1] + line[0]) else f" {line}"
     return text.replace("\xad", "")

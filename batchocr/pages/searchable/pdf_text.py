@@ -112,7 +112,7 @@ class TextWriter:
         """Yield the operators that show each word of a line. own: from the page as it is shown to its own units."""
         words = [line.words[index] for index in drawn_order([word.text for word in line.words])]
         turn = pymupdf.Matrix(angle)
-        for index, word in enumerate(words):
+        for word in words:
             x0, y0, x1, y1 = word.box
             box = pymupdf.Rect(x0 * page.width, y0 * page.height, x1 * page.width, y1 * page.height) * ~turn
             ems = max(1, sum(map(advance, word.text))) / 1000
@@ -120,7 +120,7 @@ class TextWriter:
             baseline = (box.y0 + box.y1) / 2 + (ASCENT - DESCENT) / 2 * size
             place = pymupdf.Matrix(1, 0, 0, -1, box.x0, baseline) * turn * own
             numbers = " ".join(f"{number:.4f}".rstrip("0").rstrip(".") for number in place)
-            codes = self._font.encoded(drawn(word.text) + " " * (index < len(words) - 1))
+            codes = self._font.encoded(drawn(word.text) + (" " if word is not words[-1] else ""))
             yield f"/{font} {size:.2f} Tf {100 * box.width / ems / size:.1f} Tz {numbers} Tm<{codes}>Tj"
 
     def _add_font(self, page: pymupdf.Page, name: str) -> None:
@@ -143,8 +143,8 @@ def _is_as_read(page: pymupdf.Page, text: PageText) -> bool:
 
 
 def _to_own_units(page: pymupdf.Page) -> pymupdf.Matrix:
-    """From the page as it is shown, in points from its top left, to its own units: the inverse of what MuPDF draws it
-    with. PyMuPDF's matrices are others for a turned page whose box does not begin at 0, 0."""
+    """The matrix from the page as it is shown, in points from its top left, to its own units: the inverse of what MuPDF
+    draws it with. PyMuPDF's matrices are others for a turned page whose box does not begin at 0, 0."""
     matrix = pymupdf.mupdf.FzMatrix()
     pymupdf.mupdf.pdf_page_transform(pymupdf.mupdf.pdf_page_from_fz_page(page.this), pymupdf.mupdf.FzRect(), matrix)
     return ~pymupdf.Matrix(matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f)
@@ -186,6 +186,6 @@ def _without_letters(page: pymupdf.Page) -> bytes | None:
 
 
 def _look_of(page: pymupdf.Page) -> bytes:
-    """Its pixels at 150 dpi, or at less if it is large."""
+    """The page's pixels at 150 dpi, or at less if it is large."""
     scale = min(150 / 72, MAX_EDGE / max(page.rect.width, page.rect.height))
     return bytes(page.get_pixmap(matrix=pymupdf.Matrix(scale, scale)).samples)

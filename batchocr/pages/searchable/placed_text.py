@@ -27,28 +27,34 @@ class PlacedLine:
 
 @dataclass(frozen=True, slots=True)
 class BlockWords:
-    """A block with its lines, which run in the direction of `angle`, as in Block. number: its index in the row.
-    is_whole: its lines could not be told apart, and it is one word with all its text."""
+    """A block with its lines, which run in the direction of `angle`."""
 
     number: int
+    """Its index in the row."""
     type: str
     box: Box
     angle: int
+    """As in Block."""
     confidence: float | None
     lines: tuple[PlacedLine, ...]
     is_whole: bool = False
+    """Whether its lines could not be told apart, so that it is one word with all its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """width, height, dpi: as in the page's row; None if it could not be read. is_ok: whether all of it was."""
+    """A page with its words."""
 
     page_index: int
     width: int | None
+    """As in the page's row; None if the page could not be read."""
     height: int | None
+    """As in the page's row; None if the page could not be read."""
     dpi: float | None
+    """As in the page's row; None if it is not known."""
     blocks: tuple[BlockWords, ...]
     is_ok: bool = True
+    """Whether all of the page was read."""
 
 
 _PAGE: TypeAdapter[PageText] = TypeAdapter(PageText)

@@ -17,7 +17,7 @@ import pymupdf
 from batchocr.data import Additions, SearchableMade
 from batchocr.errors import DamagedError
 from batchocr.pages.input.mupdf_warnings import REFUSALS
-from batchocr.pages.input.pdf import opened_pdf
+from batchocr.pages.input.pdf import PdfDocument
 from batchocr.pages.input.pdf_objects import value_text
 from batchocr.pages.input.render import RenderableDocument
 from batchocr.pages.searchable.image_pages import add_pages
@@ -32,7 +32,7 @@ _FIRST_ID: Final = re.compile(r"\[\s*(<[^>]*>|\((?:\\.|[^\\()])*\))")
 
 
 def write_searchable(
-    document: RenderableDocument, path: str, password: str | None, additions: Additions, *, text_path: str, to_path: str
+    document: RenderableDocument, path: str, additions: Additions, *, text_path: str, to_path: str
 ) -> Iterator[SearchableMade | None]:
     """Write the document at `path` to `to_path`, with the text of the file at `text_path`; yields None after each page,
     and at last what was done.
@@ -40,14 +40,14 @@ def write_searchable(
     A PDF keeps all it has, byte for byte, with what is new behind it; one that has to be repaired is written anew. A
     signed one is copied as it is. Encryption and permissions stay. Raises PageError.
     """
-    is_new = document.format != "PDF"
+    is_new = not isinstance(document, PdfDocument)
     try:
         if not is_new:
             shutil.copyfile(path, to_path)
             if _is_signed(path):
                 yield SearchableMade(is_signed=True)
                 return
-        with pymupdf.open() if is_new else opened_pdf(to_path, password) as pdf:
+        with document.copy_at(to_path) if isinstance(document, PdfDocument) else pymupdf.open() as pdf:
             if is_new:
                 yield from add_pages(pdf, path, document)
             writer = TextWriter(pdf, additions)

@@ -25,8 +25,7 @@ if it has none."""
 
 
 class DocumentText:
-    """The words of a document's pages. counts: blocks that are one word as their lines are unclear, documents that are
-    signed, lines left out where a PDF has invisible letters."""
+    """The words of a document's pages."""
 
     def __init__(
         self,
@@ -41,6 +40,8 @@ class DocumentText:
         self._write_searchable = write_searchable
         self._file = file
         self.counts: Counter[str] = Counter()
+        """`unclear`: blocks that are one word, as their lines cannot be told apart; `signed`: documents that are
+        signed; `hidden_lines`: lines left out where a PDF has invisible letters."""
 
     def pages(self) -> Iterator[PageText] | Failure:
         """The pages with their words, one at a time; or why a page cannot be looked at."""
@@ -56,7 +57,7 @@ class DocumentText:
                 return made
             if made.lacks_room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self.counts["signed"] += made.is_signed
+            self.counts["signed"] += int(made.is_signed)
             self.counts["hidden_lines"] += made.num_hidden_lines
             shutil.copyfileobj(written, copy)  # the worker could still change what it has written
             copy.flush()
@@ -64,7 +65,7 @@ class DocumentText:
 
     @cached_property
     def _path(self) -> str | Failure:
-        """Of the file, once it has the words."""
+        """Where the words are, once they are placed; or why a page cannot be looked at."""
         for row in self._document.rows:
             if row.page_index is None:
                 continue

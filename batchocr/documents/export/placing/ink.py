@@ -27,15 +27,16 @@ Marks = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class InkRow:
-    """A row of ink. top, bottom, left, right: in px of the levelled block. gaps: the [start, end) of each stretch of
-    columns without ink within it. ends_in_hyphen: whether its last mark looks like one."""
+    """A row of ink, in px of the levelled block."""
 
     top: int
     bottom: int
     left: int
     right: int
     gaps: tuple[tuple[int, int], ...]
+    """The [start, end) of each stretch of columns without ink within it."""
     ends_in_hyphen: bool = False
+    """Whether its last mark looks like a hyphen."""
 
     @property
     def height(self) -> int:
@@ -71,7 +72,7 @@ def rules_in(marks: Marks, length: int) -> Marks:
 
 
 def _long_runs(marks: Marks, length: int) -> Marks:
-    """Those marks that belong to so many in a row."""
+    """The marks that belong to a run of at least `length` across."""
     if marks.shape[1] < length:
         return np.zeros_like(marks)
     sums = np.pad(np.cumsum(marks, axis=1, dtype=np.int32), ((0, 0), (1, 0)))

@@ -40,19 +40,20 @@ _HYPHENS: Final = frozenset("-‐‑–—/\u00ad")
 
 @dataclass(frozen=True, slots=True)
 class _Breaks:
-    """Where a line may end.
-
-    ends: the index behind its last character. starts: the index of the next line's first. after_hyphen: the cost of a
-    break here in a row of ink that ends in a hyphen. after_letter: the cost in any other row. is_divided: whether the
-    break is within a word, which then has a hyphen that the text lacks. spaces: how many are before the break.
-    """
+    """Where a line may end."""
 
     ends: NDArray[np.int_]
+    """The index behind the line's last character."""
     starts: NDArray[np.int_]
+    """The index of the next line's first character."""
     after_hyphen: NDArray[np.float64]
+    """The cost of a break here in a row of ink that ends in a hyphen."""
     after_letter: NDArray[np.float64]
+    """The cost of a break here in any other row."""
     is_divided: NDArray[np.bool_]
+    """Whether the break is within a word, which then has a hyphen that the text lacks."""
     spaces: NDArray[np.int_]
+    """How many spaces are before the break."""
 
 
 def text_in_rows(text: str, rows: Sequence[InkRow]) -> list[tuple[int, int]] | None:
@@ -102,10 +103,12 @@ def _breaks_of(text: str) -> _Breaks:
         before = text[index - 1] if index else " "
         if letter in " \n":
             cost = -_IN_LINE if letter == "\n" else 0.0
-            found.append((index, index + 1, cost + _NO_HYPHEN * (before not in _HYPHENS), cost, False))
+            hyphen_cost = cost if before in _HYPHENS else cost + _NO_HYPHEN
+            found.append((index, index + 1, hyphen_cost, cost, False))
         elif before not in " \n" and advance(letter):
             is_within, is_wide = divides(text, index), WIDE in (advance(letter), advance(before))
-            found.append((index, index, _NO_HYPHEN * is_wide, _IN_WORD * is_within, is_within))
+            hyphen_cost, cost = _NO_HYPHEN if is_wide else 0.0, _IN_WORD if is_within else 0.0
+            found.append((index, index, hyphen_cost, cost, is_within))
     found.append((len(text), len(text), 0.0, 0.0, False))
     ends, starts, after_hyphen, after_letter, is_divided = map(np.array, zip(*found, strict=True))
     spaces = np.cumsum([0, *(letter in " \n" for letter in text)])

@@ -27,7 +27,7 @@ from batchocr.documents.export.placing.ink import (
 from batchocr.documents.export.placing.lines import divides, text_in_rows, words_in_row
 from batchocr.documents.export.placing.tables import cell_boxes, texts_of
 from batchocr.documents.markup.mathml import to_mathml
-from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES
+from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, code_in
 from batchocr.pages.protocol.sanitize import harmless_characters
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.letters import WIDE, advance, drawn_order
@@ -54,7 +54,7 @@ def page_words(row: PageResult, image: Image.Image | None) -> list[BlockWords]:
         content = harmless_characters(block.content or "").strip()
         if not content or block.type in FIGURES:
             continue
-        x0, y0, x1, y1 = (min(1.0, max(0.0, share)) if share == share else 0.0 for share in block.bbox)
+        x0, y0, x1, y1 = (min(1.0, max(0.0, share)) for share in block.bbox)  # 0 for nan
         box = (x0, y0, x1, y1)
         upright = None
         if image is not None and block.type != "equation":
@@ -80,8 +80,8 @@ def _plain(type: str, content: str) -> str:
         return _formula(content.removeprefix("\\[").removesuffix("\\]"))
     if type == "table":
         return _cell_text(content)
-    own = OWN_FENCES.fullmatch(content) if type in ("code", "algorithm") else None
-    return INLINE_FORMULA.sub(lambda formula: _formula(formula[1]), own[2] if own else content)
+    shown = code_in(content)[1] if type in ("code", "algorithm") else content
+    return INLINE_FORMULA.sub(lambda formula: _formula(formula[1]), shown)
 
 
 def _formula(latex: str) -> str:
@@ -96,22 +96,28 @@ def _cell_text(html: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Upright:
-    """A block turned upright and levelled. marks: without the rules. left, top, width, height: of its crop on the page;
-    in px, as page_size."""
+    """A block turned upright and levelled."""
 
     marks: Marks
+    """Its ink, without the rules."""
     rules: Marks
     slope: float
     angle: int
     left: int
+    """Of its crop on the page, in px."""
     top: int
+    """Of its crop on the page, in px."""
     width: int
+    """Of its crop, in px."""
     height: int
+    """Of its crop, in px."""
     page_size: tuple[int, int]
+    """Width and height of the page, in px."""
 
     @classmethod
     def of(cls, image: Image.Image, box: Box, block: Block, rule_px: int) -> _Upright | None:
-        """rule_px: what is longer is a rule, and no letter."""
+        """The block, cut out of the page and turned; None if it has no area. rule_px: what is longer is a rule, and no
+        letter."""
         x0, x1 = (round(share * image.width) for share in box[::2])
         y0, y1 = (round(share * image.height) for share in box[1::2])
         if x0 >= x1 or y0 >= y1:
@@ -130,7 +136,7 @@ class _Upright:
         return cls(marks, rules, slope, angle, x0, y0, x1 - x0, y1 - y0, image.size)
 
     def lines(self, type: str, content: str) -> tuple[PlacedLine, ...] | None:
-        """None if they are unclear."""
+        """The lines of the block's text; None if they are unclear."""
         if type != "table":
             text = "\n".join(" ".join(line.split()) for line in _plain(type, content).split("\n") if line.strip())
             return self._lines_in(text, 0, 0, self.marks) if text else ()
@@ -154,7 +160,7 @@ class _Upright:
         if parts is None:
             return None
         filled = [
-            (row, text[start:end] + "-" * divides(text, end))
+            (row, text[start:end] + ("-" if divides(text, end) else ""))
             for row, (start, end) in zip(rows, parts, strict=True)
             if start < end
         ]

@@ -44,7 +44,7 @@ class CellText:
 
     @property
     def width(self) -> int:
-        """On one line, in 1/1000 em."""
+        """Of the text on one line, in 1/1000 em."""
         return sum(map(advance, self.text))
 
 
@@ -128,7 +128,7 @@ def _bands(rules: Marks, rows: Sequence[InkRow], lines: NDArray[np.float64], em:
 
 def _reward(width: int, em: float, rules: NDArray[np.float64]) -> float:
     """What a gap is worth as one between rows or columns. rules: the share of each of its lines that rules take."""
-    return min(width / em, _WIDE_GAP) + _RULE * bool((rules > _RULED).any())
+    return min(width / em, _WIDE_GAP) + (_RULE if (rules > _RULED).any() else 0.0)
 
 
 def _segments(
