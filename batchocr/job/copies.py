@@ -61,9 +61,10 @@ class Copies:
         earlier = self._earlier.get(state.doc_id, "")
         rows = settled(self._journal.rows(earlier), self._retry_failed)
         read_before = {row.page_index for row in rows if _serves(row, state.doc_id)}
-        first = self._first.setdefault(state.doc_id, index)
-        is_same = first != index and self._states[first].page_count == state.page_count
-        read_first = self._states[first].rows or () if is_same else ()
+        first_index = self._first.setdefault(state.doc_id, index)
+        first = self._states[first_index]
+        is_same = first_index != index and first.page_count == state.page_count
+        read_first = first.rows or () if is_same else ()
         copied = set()
         for page in state.rows:
             if page is None or page in state.done or not (page in read_before or page in read_first):
@@ -71,11 +72,12 @@ class Copies:
             copied.add(page)
             if page in read_before:
                 self.ready.append((RowKey(index, page), earlier))
-            elif self._states[first].has_ended(page):
-                self.ready.append((RowKey(index, page), self._documents[first].source))
+            elif page in first.done or first.ended >> page & 1:
+                self.ready.append((RowKey(index, page), self._documents[first_index].source))
             else:
-                self._waiting[RowKey(first, page)].append(RowKey(index, page))
-        self.num_documents += bool(copied)
+                self._waiting[RowKey(first_index, page)].append(RowKey(index, page))
+        if copied:
+            self.num_documents += 1
         return frozenset(copied)
 
     def ended(self, key: RowKey) -> None:

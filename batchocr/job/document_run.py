@@ -68,10 +68,6 @@ class DocumentState:
     ended: int = 0
     """The pages that this run has dealt with, as bits: a set would take more memory than all the rest."""
 
-    def has_ended(self, page_index: int) -> bool:
-        """Whether this run or an earlier one has dealt with a page."""
-        return page_index in self.done or bool(self.ended >> page_index & 1)
-
 
 @dataclass(slots=True)
 class Attempts:

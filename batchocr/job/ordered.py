@@ -59,7 +59,7 @@ def _in_order(plan: RowPlan, rows: Iterable[tuple[RowKey, PageResult]]) -> Itera
     for key, row in rows:
         early[plan.output_index(key)] = row
         while following in early:
-            plan.released()
+            plan.end_of_window += 1
             yield early.pop(following)
             following += 1
     # After a stop, some finished rows have gaps before them.

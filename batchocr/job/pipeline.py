@@ -19,7 +19,7 @@ from batchocr.job.row_plan import RowPlan
 from batchocr.job.scheduler import Scheduler
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.counts import Counts
-from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
+from batchocr.processes.messages import Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.questions import Questions
 from batchocr.processes.worker import Arrived, Asked, Loss, Worker
@@ -43,21 +43,18 @@ class _Task:
     """Of the questions that it asked last."""
 
 
+Load = Callable[[], tuple[Questions, int]]
+"""Has the engines load the model, unless they have. Returns what passes questions on to them, and how many pages to
+have in flight for them."""
+
+
 class Pipeline:
     """Reads what a plan says. Owns the tasks that the workers hold.
 
-    load: returns engines that have the model, and how many pages to have in flight for them; called when the first page
-    is to be read. page_timeout_s: how long a step of a worker may take.
+    load: called when the first page is to be read. page_timeout_s: how long a step of a worker may take.
     """
 
-    def __init__(
-        self,
-        plan: RowPlan,
-        pool: WorkerPool,
-        counter: Counts,
-        load: Callable[[], tuple[Questions, int]],
-        page_timeout_s: float,
-    ) -> None:
+    def __init__(self, plan: RowPlan, pool: WorkerPool, counter: Counts, load: Load, page_timeout_s: float) -> None:
         self._plan = plan
         self._pool = pool
         self._counter = counter
@@ -119,18 +116,17 @@ class Pipeline:
         failure = state.problem or self._scheduler.run_of(key.document).given_up
         if failure is not None:
             self._fail(key, failure)
-            return
-        if state.page_count == 0:
+        elif state.page_count == 0:
             self._emit(key, PageResult(document.source, None, "skipped"))
-            return
-        task_id = next(_TASK_IDS)
-        self._tasks[task_id] = _Task(key, worker)
-        if key.page_index is None:
-            worker.send(OpenDocument(task_id, document.path))
-            return
-        worker.send(ReadPage(task_id, document.path, key.page_index, state.size, state.mtime_ns))
-        if self._engines is None:
-            self._engines, self._scheduler.pages_in_flight = self._load()
+        else:
+            task_id = next(_TASK_IDS)
+            self._tasks[task_id] = _Task(key, worker)
+            if key.page_index is None:
+                worker.send(OpenDocument(task_id, document.path))
+                return
+            worker.send(ReadPage(task_id, document.path, key.page_index, state.size, state.mtime_ns))
+            if self._engines is None:
+                self._engines, self._scheduler.pages_in_flight = self._load()
 
     def _make_copies(self) -> bool:
         """Emit some rows that are copied: those of which they are made have been stored by now. Returns whether there
@@ -156,15 +152,12 @@ class Pipeline:
         self._pool.recycle_workers()
         for task_id, completions in self._engines.take_answers() if self._engines else ():
             task = self._tasks.get(task_id)
-            if task is None:  # its worker has been lost in the meantime
-                continue
-            self._counter.blocks += len(completions) if task.round > 0 else 0  # the first round asks about the page
-            task.worker.send(Completions(task_id, completions))
+            if task is not None:  # else its worker has been lost in the meantime
+                self._counter.blocks += len(completions) if task.round > 0 else 0  # the first round asks about the page
+                task.worker.send(Completions(task_id, completions))
 
     def _handle(self, message: Arrived) -> None:
         match message:
-            case Began():
-                pass
             case Ended():
                 self._counter.add(message.activity, message.seconds)
                 self._scheduler.run_of(self._tasks[message.task_id].key.document).charge_step(message.seconds)
@@ -177,11 +170,16 @@ class Pipeline:
                 self._plan.opened(key.document, message)
                 self._scheduler.end(key)
             case Finished():
-                self._finish_page(self._end_task(message.task_id).key, message)
-            case Failed(failure=Failure(kind="out_of_memory")):
-                self._try_afresh(message)
-            case Failed():
-                self._fail(self._end_task(message.task_id).key, message.failure, message.doc_id)
+                key = self._end_task(message.task_id).key
+                source = self._plan.documents[key.document].source
+                self._emit(key, PageResult.of(source, key.page_index, message.reading))
+            case Failed(failure=failure):
+                task = self._end_task(message.task_id)
+                if failure.kind == "out_of_memory":  # it is tried once more, in a worker that holds nothing else yet
+                    self._pool.retire(task.worker)
+                    self._lose(task.key, failure, "certain", failure.kind, message.doc_id)
+                else:
+                    self._fail(task.key, failure, message.doc_id)
 
     # What is lost
 
@@ -206,12 +204,6 @@ class Pipeline:
         said = event("worker_lost", error_kind=failure.kind, error_message=failure.message)
         logger.warning("a worker was lost, and replaced: %s", failure.message, extra=said)
 
-    def _try_afresh(self, failed: Failed) -> None:
-        """Give a task that ran out of memory one more attempt, in a worker that holds nothing else yet."""
-        task = self._end_task(failed.task_id)
-        self._pool.retire(task.worker)
-        self._lose(task.key, failed.failure, "certain", failed.failure.kind, failed.doc_id)
-
     def _lose(
         self, key: RowKey, failure: Failure, blame: Blame, cost: ErrorKind | None = None, doc_id: str | None = None
     ) -> None:
@@ -225,9 +217,6 @@ class Pipeline:
         task = self._tasks.pop(task_id)
         self._scheduler.release(task.key)
         return task
-
-    def _finish_page(self, key: RowKey, message: Finished) -> None:
-        self._emit(key, PageResult.of(self._plan.documents[key.document].source, key.page_index, message.reading))
 
     def _fail(self, key: RowKey, failure: Failure, doc_id: str | None = None) -> None:
         """Fail a row; or, if it is a document that was to be opened, give it one row for the whole."""

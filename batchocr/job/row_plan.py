@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from math import inf
 from typing import Final
 
 from batchocr.data import Document, Failure
@@ -29,7 +31,7 @@ class RowPlan:
     serves too, even if its file is gone. Without `finished`, or with `reads_all`, every document is read.
 
     pages: as the option. retry_failed: begin rows again that failed in an earlier run; None for those that may succeed
-    now. max_unreleased: how many rows, from the first that is not `released` yet, may be begun; None for no limit.
+    now. max_unreleased: how many rows may be begun before `end_of_window` is moved on; None for all.
     """
 
     def __init__(
@@ -48,23 +50,23 @@ class RowPlan:
         self.known: deque[int] = deque()
         self.num_known = 0
         """How many documents have been opened, or need not be."""
-        self.num_done_before = 0
-        """How many rows an earlier run has dealt with."""
+        self.num_ended = 0
+        """How many rows this run or an earlier one has dealt with."""
+        self.end_of_window = inf if max_unreleased is None else max_unreleased
+        """The index in the output of the first row that may not be begun yet."""
         self.copies = Copies(documents, self.states, None if reads_all else finished, retry_failed)
         self._spec = parse_page_spec(pages) if pages else None
         self._finished = finished
         self._limit = limit
         self._retry_failed = retry_failed
         self._in_order = limit is not None or max_unreleased is not None
-        self._max_unreleased = max_unreleased
         self._num_looked_at = self._num_given = 0
         self._num_rows_known = self._num_rows_given = 0
-        self._num_released = self._num_ended = 0
 
     @property
     def is_complete(self) -> bool:
         """Whether every row is there."""
-        return self.all_planned and self.num_done_before + self._num_ended == self.num_planned
+        return self.all_planned and self.num_ended == self.num_planned
 
     @property
     def all_planned(self) -> bool:
@@ -74,7 +76,7 @@ class RowPlan:
     @property
     def more_to_come(self) -> bool:
         """Whether documents that are not known yet may add rows that could be begun."""
-        return not self.all_planned and self._is_open(self._num_rows_given)
+        return not self.all_planned and self._num_rows_given < self.end_of_window
 
     @property
     def num_planned(self) -> int:
@@ -89,15 +91,11 @@ class RowPlan:
     @property
     def num_left(self) -> int:
         """How many rows are known and have not ended."""
-        return self._num_rows_known - self.num_done_before - self._num_ended
+        return self._num_rows_known - self.num_ended
 
     def is_in_window(self, key: RowKey) -> bool:
         """Whether the row may be begun, of which the document is in `known`."""
-        return self._is_open(self.output_index(key)) if self._max_unreleased is not None else True
-
-    def released(self) -> None:
-        """Record that one more row has been passed on in input order."""
-        self._num_released += 1
+        return self.end_of_window == inf or self.output_index(key) < self.end_of_window
 
     def output_index(self, key: RowKey) -> int:
         """The index of a row in the output."""
@@ -149,7 +147,7 @@ class RowPlan:
 
     def ended(self, key: RowKey) -> None:
         """Record that a row is finished, or about to be."""
-        self._num_ended += 1
+        self.num_ended += 1
         if key.page_index is not None:
             self.states[key.document].ended |= 1 << key.page_index
             self.copies.ended(key)
@@ -158,16 +156,14 @@ class RowPlan:
         """Whether an earlier run has learnt what there is to learn about a document, and its file has not been touched
         since. Its rows are planned then."""
         state, document = self.states[index], self.documents[index]
-        if document.size is not None:
-            state.size, state.mtime_ns = document.size, document.mtime_ns
-        else:
-            try:
+        state.size, state.mtime_ns = document.size, document.mtime_ns
+        if document.size is None:
+            with suppress(OSError):
                 file = os.stat(document.path)
-            except OSError:
-                return False
-            state.size, state.mtime_ns = file.st_size, file.st_mtime_ns
+                state.size, state.mtime_ns = file.st_size, file.st_mtime_ns
         settled = self._settled(document.source)
-        of_this_file = [row for row in settled if (row.size, row.mtime_ns) == (state.size, state.mtime_ns)]
+        version = (state.size, state.mtime_ns)
+        of_this_file = [row for row in settled if row.size is not None and (row.size, row.mtime_ns) == version]
         if not of_this_file:
             return False
         # A document that could be opened once has pages, whatever happened in a later run.
@@ -204,13 +200,10 @@ class RowPlan:
         copied = self.copies.add(index)
         state.not_read = state.done | copied if copied else state.done
         state.num_before = self._num_rows_given
-        self.num_done_before += len(state.done)
+        self.num_ended += len(state.done)
         self._num_given += 1
         self._num_rows_given += len(state.rows)
         self.known.append(index)
-
-    def _is_open(self, output_index: int) -> bool:
-        return self._max_unreleased is None or output_index - self._num_released < self._max_unreleased
 
     def _settled(self, source: str) -> list[IndexedRow]:
         """The rows of a document that need no further attempt."""

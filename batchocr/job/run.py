@@ -150,7 +150,7 @@ class Run:
         """How far the run is."""
         by_status = self.ledger.by_status
         return RunProgress(
-            done=self.plan.num_done_before + by_status.total(),
+            done=self.plan.num_ended,
             planned=self.plan.num_planned,
             all_planned=self.plan.all_planned,
             failed=by_status["failed"],

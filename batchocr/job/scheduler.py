@@ -19,8 +19,8 @@ _ROWS_AHEAD: Final = 2000
 """Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
 _FETCHED_AHEAD: Final = 4
 """Rows for each worker, if documents are fetched: a worker keeps only a few copies of large ones."""
-_MAX_FETCHED: Final = 64
-"""Objects that a worker fetched last, of which it may still hold a copy (`pages/documents`)."""
+_MAX_GIVEN: Final = 64
+"""Documents that a worker was given last: of an object, it may still hold a copy (`pages/documents`)."""
 
 
 class Scheduler:
@@ -41,9 +41,8 @@ class Scheduler:
         self._again: deque[RowKey] = deque()
         """The rows to be begun again, before all others."""
         self._to_open_again: deque[int] = deque()
-        self._last: WeakKeyDictionary[Worker, int] = WeakKeyDictionary()
-        """The document of which each worker was given something last."""
-        self._fetched: WeakKeyDictionary[Worker, deque[str]] = WeakKeyDictionary()
+        self._given: WeakKeyDictionary[Worker, deque[int]] = WeakKeyDictionary()
+        """The documents of which each worker was given something, the last one at the end."""
 
     # What is next
 
@@ -90,7 +89,7 @@ class Scheduler:
         return self._plan.num_left - self.num_in_flight >= ahead
 
     def _next_row(self, worker: Worker, *, costly: bool) -> RowKey | None:
-        only = self._last.get(worker) if worker.backlog else None
+        only = self._given[worker][-1] if worker.backlog else None
         elsewhere = None
         for key in self._candidates(costly=costly, only=only):
             run = self.run_of(key.document)
@@ -145,8 +144,9 @@ class Scheduler:
 
     def _fetched_by(self, run: DocumentRun) -> list[Worker]:
         """The workers that have fetched the document; none if it is a file."""
-        path = self._plan.documents[run.index].path
-        return [worker for worker in self._pool.workers if path in self._fetched.get(worker, ())]
+        if not is_uri(self._plan.documents[run.index].path):
+            return []
+        return [worker for worker in self._pool.workers if run.index in self._given.get(worker, ())]
 
     # What becomes of it
 
@@ -173,8 +173,11 @@ class Scheduler:
         tried.failures += blame == "certain"
         if cost is not None:
             run.charge(1.0, cost)
-        is_over = tried.failures >= MAX_FAILURES or tried.losses >= MAX_LOSSES
-        if is_over or (tried.failures and run.given_up is not None):
+        if (
+            tried.failures >= MAX_FAILURES
+            or tried.losses >= MAX_LOSSES
+            or (tried.failures and run.given_up is not None)
+        ):
             return False
         self.begin_again(key)
         return True
@@ -192,10 +195,10 @@ class Scheduler:
 
     def _note_begin(self, key: RowKey, worker: Worker) -> None:
         self.run_of(key.document).attempts.setdefault(key.page_index, Attempts()).begun += 1
-        self._last[worker] = key.document
-        path = self._plan.documents[key.document].path
-        if is_uri(path):
-            self._fetched.setdefault(worker, deque(maxlen=_MAX_FETCHED)).append(path)
+        given = self._given.setdefault(worker, deque(maxlen=_MAX_GIVEN))
+        if key.document in given:
+            given.remove(key.document)
+        given.append(key.document)
 
     def _add(self, document: int) -> None:
         """Have the rows of a document begun."""

@@ -118,7 +118,7 @@ def test_the_limit_means_the_same_rows_when_some_are_done_already() -> None:
     open_next(plan, 2)
     assert reading.remaining() == [(0, 0), (1, 0)]
     assert all_rows(plan) == [(0, 0), (0, 1), (1, 0)]
-    assert plan.num_done_before == 1
+    assert plan.num_ended == 1
 
 
 def test_a_document_known_to_be_missing_is_a_row_and_never_opened() -> None:
@@ -245,7 +245,7 @@ def test_an_unchanged_document_is_not_opened_and_only_what_is_missing_is_begun(
     assert plan.next_document() is None
     assert reading.remaining() == [(0, page) for page in begun]
     assert all_rows(plan) == [(0, page) for page in of_the_output]
-    assert plan.num_done_before == len(of_the_output) - len(begun)
+    assert plan.num_ended == len(of_the_output) - len(begun)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_of_many_unchanged_documents_a_hundred_are_looked_at_in_a_call(tmp_path:
     finished.by_source["a.pdf"] = (row(0, page_count=1, **as_it_was(tmp_path)),)
     plan = make_plan(found * 150, finished=finished)
     assert plan.next_document() is None
-    assert (plan.num_known, plan.num_done_before, plan.is_complete) == (100, 100, False)
+    assert (plan.num_known, plan.num_ended, plan.is_complete) == (100, 100, False)
     assert plan.next_document() is None
     assert GivenRows(plan).remaining() == []
     assert plan.is_complete

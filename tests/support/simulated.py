@@ -219,7 +219,7 @@ def simulate(
         rows.append(Row(key, result, machine.now_s))
         waiting.add(plan.output_index(key))
         while following in waiting:
-            plan.released()
+            plan.end_of_window += 1
             waiting.remove(following)
             following += 1
     return rows
