@@ -40,7 +40,6 @@ class Scheduler:
         """The documents with rows that were never begun, in input order."""
         self._again: deque[RowKey] = deque()
         """The rows to be begun again, before all others."""
-        self._to_open_again: deque[int] = deque()
         self._given: WeakKeyDictionary[Worker, deque[int]] = WeakKeyDictionary()
         """The documents of which each worker was given something, the last one at the end."""
 
