@@ -54,21 +54,22 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file of the input, or an entry of the input that is no file (see `problem`).
-
-    path: for the file system, or the URI of an object in a store. source: where the file is under its INPUT,
-    `/`-separated: the stable name in rows and in the journal. problem: why the file cannot be opened, if that is
-    already known. held: what has to live as long as this, because `path` leads to it. size in bytes, mtime_ns: of an
-    object, from its listing. pages: the only ones of it that are read, by index; None for those that the run asks for.
-    """
+    """A file of the input, or an entry of the input that is no file (see `problem`)."""
 
     path: str
+    """For the file system, or the URI of an object in a store."""
     source: str
+    """Where the file is under its INPUT, `/`-separated: the stable name in rows and in the journal."""
     problem: Failure | None = None
+    """Why the file cannot be opened, if that is already known."""
     held: object = None
+    """What has to live as long as this, because `path` leads to it."""
     size: int | None = None
+    """Of an object in bytes, from its listing; None for a file."""
     mtime_ns: int | None = None
+    """Of an object, likewise."""
     pages: Set[int] | None = None
+    """The only ones of it that are read, by index; None for those that the run asks for."""
 
     def chosen(self, pages: Sequence[int]) -> Sequence[int]:
         """Those of the pages that are to be read of it."""
@@ -84,62 +85,63 @@ NOT_PLAIN: Final = "\ufffd"
 
 @dataclass(frozen=True, slots=True)
 class Glyph:
-    """A letter as a PDF draws it; px of the page's image, y downwards.
-
-    text: what it says; U+FFFD if that is unknown, or if it is not plain. x, y: where it begins on its baseline.
-    advance: its width. size: of its font. box: x0, y0, x1, y1 of its ink; of a space, without any extent.
-    """
+    """A letter as a PDF draws it; px of the page's image, y downwards."""
 
     text: str
+    """What it says; U+FFFD if that is unknown, or if it is not plain."""
     x: float
+    """Where it begins on its baseline; `y` likewise."""
     y: float
     advance: float
+    """Its width."""
     size: float
+    """Of its font."""
     box: tuple[float, float, float, float]
+    """x0, y0, x1, y1 of its ink; of a space, without any extent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page with its pixels.
-
-    image: RGB. dpi: as rendered, after the long side was capped; None for image files. lost: what of the page could not
-    be drawn, in words; None if nothing is known to be missing. words: the page's own text; empty if it has none.
-    glyphs: of the same, if it is to be taken where it is plain.
-    """
+    """A page with its pixels."""
 
     image: Image.Image
+    """RGB."""
     dpi: float | None
+    """As rendered, after the long side was capped; None for image files."""
     lost: str | None = None
+    """What of the page could not be drawn, in words; None if nothing is known to be missing."""
     words: tuple[PlacedWord, ...] = ()
+    """The page's own text; empty if it has none."""
     glyphs: tuple[Glyph, ...] = ()
+    """Of the same, if it is to be taken where it is plain."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageSeen:
-    """A page that was looked at and not read. width, height: px as it would be drawn. characters: of its own text,
-    white space left out; 0 if it has none, as images and scans."""
+    """A page that was looked at and not read."""
 
     width: Annotated[int, Field(ge=0, le=1 << 20)]
+    """In px as it would be drawn; `height` likewise."""
     height: Annotated[int, Field(ge=0, le=1 << 20)]
     characters: Annotated[int, Field(ge=0, le=1 << 40)] = 0
+    """Of its own text, white space left out; 0 if it has none, as images and scans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """An RGB image as rows of bytes. data: uint8 [height, width, 3], contiguous."""
+    """An RGB image as rows of bytes."""
 
     height: int
     width: int
     data: bytes | memoryview
+    """uint8 [height, width, 3], contiguous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How one sequence is decoded: greedily, after these penalties.
 
-    The penalties and the n-gram rule count output tokens, as in vLLM; zero switches one off. loop_check: when an answer
-    that goes in circles ends with `repetition`: at once; only when it has reached its limit, because a table with many
-    equal cells looks like a loop; or never.
+    The penalties and the n-gram rule count output tokens, as in vLLM; zero switches one off.
     """
 
     max_new_tokens: Annotated[int, Field(gt=0, lt=2**63)]
@@ -147,42 +149,42 @@ class Sampling:
     frequency_penalty: Annotated[float, Field(ge=0, le=10)] = 0.0
     no_repeat_ngram_size: Annotated[int, Field(ge=0, lt=2**31)] = 0
     loop_check: LoopCheck = "at_once"
+    """When an answer that goes in circles ends with `repetition`: at once; only when it has reached its limit, because
+    a table with many equal cells looks like a loop; or never."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question about one image.
-
-    resize_to: (height, width) in px to which the image is resized first, without keeping its aspect ratio; None leaves
-    it as it is. The model's own resize to its patch grid follows. round: 0 for a page's first question, then 1, …; the
-    engine prefers later rounds, so that pages already begun are finished first. detector: the fingerprint of the layout
-    detector that is asked in place of the model, whose answer is what `pages/protocol/detected_layout.py` reads; prompt
-    and sampling mean nothing then. Empty for the model.
-    """
+    """One question about one image."""
 
     pixels: Pixels
     prompt: str
     sampling: Sampling
     resize_to: tuple[int, int] | None = None
+    """(height, width) in px to which the image is resized first, without keeping its aspect ratio; None leaves it as it
+    is. The model's own resize to its patch grid follows."""
     round: int = 0
+    """0 for a page's first question, then 1, …; the engine prefers later rounds, so that pages already begun are
+    finished first."""
     detector: str = ""
+    """The fingerprint of the layout detector that is asked in place of the model, whose answer is what
+    `pages/protocol/detected_layout.py` reads; prompt and sampling mean nothing then. Empty for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What the model answered to one request.
-
-    mean_probability, min_logprob: of the chosen tokens, from the logits before penalties; the end token counts, so even
-    an empty answer has them. error: why the engine could not run the request; the other fields then mean nothing.
-    """
+    """What the model answered to one request."""
 
     text: str
     finish_reason: FinishReason
     image_tokens: int
     output_tokens: int
     mean_probability: float
+    """Of the chosen tokens, from the logits before penalties; the end token counts, so even an empty answer has it."""
     min_logprob: float
+    """Of the same tokens."""
     error: str | None = None
+    """Why the engine could not run the request; the other fields then mean nothing."""
 
 
 def failed_completion(reason: str) -> Completion:
@@ -194,29 +196,32 @@ def failed_completion(reason: str) -> Completion:
 class Block:
     """A block of a page, in reading order.
 
-    bbox: x0, y0, x1, y1 as shares of the page, origin at the top left. angle: 0, 90, 180 or 270, None if the model gave
-    none. content: text, HTML for tables, LaTeX for formulas; for a figure that was read, a chart's table in Markdown, a
-    flowchart in Mermaid or the text in it, else its description; None for blocks that are not read. A table that could
-    not be parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block. sub_type,
-    description: of a figure that was read, its kind in the model's words, and a sentence about it. text_source:
-    `model`; `page`, the PDF's own text, with `--text-layer trust`; `layer`, the same in tables of versions that took it
-    otherwise; None for blocks that are not read. tokens: of the model's answer; tables up to version 4 call them
-    output_tokens. The four from confidence to finish_reason are None for blocks that the model did not read on their
-    own.
+    The four from confidence to finish_reason are None for blocks that the model did not read on their own.
     """
 
     type: str
     bbox: tuple[Coordinate, Coordinate, Coordinate, Coordinate]
+    """x0, y0, x1, y1 as shares of the page, origin at the top left."""
     angle: Int64 | None
+    """0, 90, 180 or 270; None if the model gave none."""
     content: str | None
+    """Text, HTML for tables, LaTeX for formulas; for a figure that was read, a chart's table in Markdown, a flowchart
+    in Mermaid or the text in it, else its description; None for blocks that are not read. A table that could not be
+    parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block."""
     merge_prev: bool = False
+    """Whether it continues the block before it."""
     confidence: float | None = None
     min_logprob: float | None = None
     tokens: Annotated[Int64 | None, Field(validation_alias=AliasChoices("tokens", "output_tokens"))] = None
+    """Of the model's answer; tables up to version 4 call them output_tokens."""
     finish_reason: FinishReason | None = None
     text_source: TextSource | None = None
+    """`model`; `page`, the PDF's own text, with `--text-layer trust`; `layer`, the same in tables of versions that took
+    it otherwise; None for blocks that are not read."""
     sub_type: str | None = None
+    """Of a figure that was read, its kind in the model's words."""
     description: str | None = None
+    """Of a figure that was read, a sentence about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,23 +245,26 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class OutlineEntry:
-    """An entry of a PDF's outline. level: from 1. y: how far down the page it leads, as a share of the page's height;
-    None if only to the page."""
+    """An entry of a PDF's outline."""
 
     level: Annotated[int, Field(gt=0, lt=2**31)]
+    """From 1."""
     title: str
     page_index: Annotated[int, Field(ge=0, lt=2**63)]
     y: Share | None = None
+    """How far down the page it leads, as a share of the page's height; None if only to the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """What a PDF that can be searched is given beside its text. outline: if it has none. language: a BCP 47 tag; '' for
-    none. force_text: also where a page has text of its own."""
+    """What a PDF that can be searched is given beside its text."""
 
     outline: tuple[OutlineEntry, ...] = ()
+    """For a PDF that has none."""
     language: str = ""
+    """A BCP 47 tag; '' for none."""
     force_text: bool = False
+    """Whether to add text also where a page has text of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,20 +65,20 @@ def log_failure(result: PageResult) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is.
-
-    done: rows so far. planned: rows in all, as far as is known; more may come unless `all_planned`. Of this run alone:
-    failed, degraded: rows. read: pages read; only they count towards its rate. blocks: blocks that the model has read,
-    of unfinished pages too.
-    """
+    """How far a run is."""
 
     done: int
+    """Rows so far."""
     planned: int
+    """Rows in all, as far as is known; more may come unless `all_planned`."""
     all_planned: bool
     failed: int
+    """Rows of this run alone; `degraded` likewise."""
     read: int
+    """Pages read by this run; only they count towards its rate."""
     degraded: int = 0
     blocks: int = 0
+    """Blocks that the model has read in this run, of unfinished pages too."""
 
 
 class Progress(Protocol):

@@ -46,10 +46,11 @@ _DEATH_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What a process died of. killed: by someone, or by the system for lack of memory, whoever took it."""
+    """What a process died of."""
 
     failure: Failure
     killed: bool = False
+    """Whether it was killed by a SIGKILL from outside: of a user, or of the kernel's OOM killer."""
 
 
 class Child(Generic[Sent, Received, Passed]):

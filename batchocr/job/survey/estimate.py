@@ -25,15 +25,17 @@ _MOST_FROM_CACHE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """seconds: of the whole run, start_up_seconds among them. seconds_low, seconds_high: between them it is with a
-    confidence of 95 %, as far as that depends on which pages were read; None if that is not known."""
+    """How long a whole run would take."""
 
     device: str
     basis: Basis
     seconds: float
+    """Of the whole run, start_up_seconds among them."""
     pages_per_second: float
     start_up_seconds: float
     seconds_low: float | None = None
+    """Between this and seconds_high it is with a confidence of 95 %, as far as that depends on which pages were read;
+    None if that is not known."""
     seconds_high: float | None = None
 
 

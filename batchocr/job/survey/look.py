@@ -23,22 +23,22 @@ _WORKER_BYTES = 4 * 2**30
 
 @dataclass(frozen=True, slots=True)
 class DocumentSeen:
-    """What was found out about a document.
-
-    doc_id: None if it could not be hashed. page_count: None if it could not be opened. wanted: the indices of its pages
-    that would be read. problem: why it cannot be opened, or its pages cannot be measured. same: whether a document
-    before it has the same bytes; its pages are then not measured again. pages: those of the sample; None for one that
-    cannot be read.
-    """
+    """What was found out about a document."""
 
     document: Document
     doc_id: str | None = None
+    """None if it could not be hashed."""
     page_count: int | None = None
+    """None if it could not be opened."""
     wanted: Sequence[int] = ()
+    """The indices of its pages that would be read."""
     problem: Failure | None = None
+    """Why it cannot be opened, or its pages cannot be measured."""
     same: bool = False
+    """Whether a document before it has the same bytes; its pages are then not measured again."""
     format: str = ""
     pages: tuple[PageSeen | None, ...] = ()
+    """Those of the sample; None for one that cannot be read."""
 
 
 def look_at(documents: Sequence[Document], config: Config, *, workers: int) -> Iterator[DocumentSeen]:

@@ -23,9 +23,10 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What came of reading it. tokens: of the image and of the text of each page; none of one that failed."""
+    """What came of reading the pages of a sample."""
 
     tokens: Sequence[tuple[int, int]]
+    """Of the image and of the text of each page; none of one that failed."""
     report: Report
 
     @property

@@ -15,30 +15,35 @@ MAX_NAMED = 1000
 
 @dataclass(slots=True)
 class Survey:
-    """Counts over documents, and means over the pages that were measured.
-
-    skipped: files of folders that are no documents, by suffix. Of the documents, problems: those that cannot be opened
-    or measured, by what is wrong; the first of them are in `named` as (source, kind, message); same_documents: those
-    with the bytes of one before, and same_pages theirs; formats: the others. pages: that would have rows. measured: of
-    the distinct ones; unreadable: of these, those that cannot be read; sizes: the others, by (width, height) in px.
-    represented: the pages that these stand for; with_text: of them, with text of their own. wanted: the distinct
-    documents, and the indices of their pages, to draw some from.
-    """
+    """Counts over documents, and means over the pages that were measured."""
 
     skipped: Mapping[str, int]
+    """Files of folders that are no documents, by suffix."""
     documents: int = 0
     formats: Counter[str] = field(default_factory=Counter)
+    """Of the documents that could be measured and are no copies."""
     problems: Counter[ErrorKind] = field(default_factory=Counter)
+    """Documents that cannot be opened or measured, by what is wrong."""
     named: list[tuple[str, ErrorKind, str]] = field(default_factory=list)
+    """The first of these, as (source, kind, message)."""
     same_documents: int = 0
+    """Documents with the bytes of one before."""
     same_pages: int = 0
+    """Their pages."""
     pages: int = 0
+    """Pages that would have rows."""
     measured: int = 0
+    """Of the distinct ones, those that were measured."""
     unreadable: int = 0
+    """Of these, those that cannot be read."""
     represented: float = 0.0
+    """The pages that the measured ones stand for."""
     with_text: float = 0.0
+    """Of them, those with text of their own."""
     sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """The measured pages that can be read, by (width, height) in px."""
     wanted: list[tuple[Document, Sequence[int]]] = field(default_factory=list)
+    """The distinct documents, and the indices of their pages, to draw some from."""
 
     def take(self, seen: DocumentSeen) -> None:
         """Count a document."""
