@@ -44,8 +44,8 @@ class _Task:
 
 
 Load = Callable[[], tuple[Questions, int]]
-"""Has the engines load the model, unless they have. Returns what passes questions on to them, and how many pages to
-have in flight for them."""
+"""Loads the model on all engines, if that is not done yet. Returns what passes questions on to them, and how many pages
+to have in flight for them."""
 
 
 class Pipeline:

@@ -132,11 +132,11 @@ class Questions:
             key = question.digest if self._shares else str(next(_NUMBERS))
             if (answer := self._kept.find(key)) is not None:
                 self.counts.from_run += 1
-                self._save(page, place, answer)
+                self._answer_from_memory(page, place, answer)
             elif (answer := cached.get(key)) is not None:
                 self.counts.from_cache += 1
                 self._kept.put(key, answer)
-                self._save(page, place, answer)
+                self._answer_from_memory(page, place, answer)
             elif key in self._pending:
                 self._pending[key].waiting.append((page, place))
             else:
@@ -170,14 +170,14 @@ class Questions:
         self._give(*asking, completion)
         for page, place in others:
             self.counts.from_run += 1
-            self._save(page, place, completion)
+            self._answer_from_memory(page, place, completion)
         if self._shares and completion.error is None:
             self._kept.put(pending.key, completion)
             if self._cache is not None:
                 self._cache.put(pending.key, completion)
 
-    def _save(self, page: AskingPage, place: int, completion: Completion) -> None:
-        """Give an answer for which no engine was asked."""
+    def _answer_from_memory(self, page: AskingPage, place: int, completion: Completion) -> None:
+        """Give an answer that is known or was asked for another page: no engine is asked."""
         self.counts.saved_image_tokens += completion.image_tokens
         self.counts.saved_output_tokens += completion.output_tokens
         self._give(page, place, completion)
