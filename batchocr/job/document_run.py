@@ -75,7 +75,7 @@ class Attempts:
 
     begun: int = 0
     losses: int = 0
-    """Attempts that cost their worker."""
+    """Attempts that cost their worker, or were too much for its memory."""
     failures: int = 0
     """Of these, the ones of which the row is certainly the cause."""
 

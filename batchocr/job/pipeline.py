@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.5
 _COPIED_AT_ONCE = 100
 """How many rows are copied between two checks for messages and for a stop."""
-_TASK_IDS = count(1)
-"""Of all runs of this process: an engine may still answer what an earlier one asked."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,39 +58,41 @@ class Pipeline:
         self._counter = counter
         self._load = load
         self._page_timeout_s = page_timeout_s
-        self._engines: Questions | None = None
+        self._questions: Questions | None = None
         self._scheduler = Scheduler(plan, pool, page_timeout_s)
         self._tasks: dict[int, _Task] = {}
+        self._task_ids = count(1)
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
 
     def results(self, stop: StopSwitch, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Read everything; yields rows as they are finished. On a stop, finishes what is in flight and ends; whatever
-        takes longer than the grace period is left for the next run.
+        takes longer than the grace period is left for the next run. The caller stores each row before it asks for the
+        next one: copies are made of what is stored.
 
         tick: called at least about twice a second, for progress. Raises what `load` raises; EngineError if no engine is
         left, BatchOcrError if no worker can be started.
         """
-        while True:
-            more = stop.reason is None and self._give_work()
-            if self._finished:
-                yield from self._take_finished()
-                more = True  # that may have released rows, so that others can begin
-            if not stop.grace_is_over:
-                more = self._make_copies() or more
-            # Documents that are still being opened are of no use any more.
-            is_over = self._plan.is_complete or (stop.reason is not None and not self._scheduler.num_in_flight)
-            if is_over and not self._finished:
-                return
-            try:
+        try:
+            while True:
+                more = stop.reason is None and self._give_work()
+                if self._finished:
+                    yield from self._take_finished()
+                    more = True  # that may have made room in the window, so that others can begin
+                if not stop.grace_is_over:
+                    more = self._make_copies() or more
+                # Documents that are still being opened are of no use any more.
+                is_over = self._plan.is_complete or (stop.reason is not None and not self._scheduler.num_in_flight)
+                if is_over and not self._finished:
+                    return
                 self._listen(0 if more else _TICK_S)
-            except BatchOcrError:
-                yield from self._take_finished()
-                raise
-            tick()
-            if stop.grace_is_over and not self._finished:
-                num_left = self._scheduler.num_in_flight
-                logger.warning("%d pages were not finished in time: the next run begins them again", num_left)
-                return
+                tick()
+                if stop.grace_is_over and not self._finished:
+                    num_left = self._scheduler.num_in_flight
+                    logger.warning("%d pages were not finished in time: the next run begins them again", num_left)
+                    return
+        except BatchOcrError:
+            yield from self._take_finished()
+            raise
 
     def _take_finished(self) -> Iterator[tuple[RowKey, PageResult]]:
         while self._finished:
@@ -119,23 +119,23 @@ class Pipeline:
         elif state.page_count == 0:
             self._emit(key, PageResult(document.source, None, "skipped"))
         else:
-            task_id = next(_TASK_IDS)
+            task_id = next(self._task_ids)
             self._tasks[task_id] = _Task(key, worker)
             if key.page_index is None:
                 worker.send(OpenDocument(task_id, document.path))
                 return
             worker.send(ReadPage(task_id, document.path, key.page_index, state.size, state.mtime_ns))
-            if self._engines is None:
-                self._engines, self._scheduler.pages_in_flight = self._load()
+            if self._questions is None:
+                self._questions, self._scheduler.pages_in_flight = self._load()
 
     def _make_copies(self) -> bool:
-        """Emit some rows that are copied: those of which they are made have been stored by now. Returns whether there
-        were any."""
+        """Emit some rows that are copied. Those of which they are made were yielded before, and are in the journal: the
+        caller has stored each row before it asks for the next. Returns whether there were any."""
         copies = self._plan.copies
         for _ in range(num_made := min(len(copies.ready), _COPIED_AT_ONCE)):
             key, row = copies.make_next()
             if row is None:
-                self._scheduler.begin_again(key)
+                self._scheduler.read(key)
             else:
                 self._emit(key, row)
         return num_made > 0
@@ -144,13 +144,13 @@ class Pipeline:
 
     def _listen(self, timeout_s: float) -> None:
         """Wait for what workers and engines say, and do what follows from it, and from the loss of workers."""
-        for _, message in self._pool.wait(timeout_s, beside=self._engines.channels if self._engines else ()):
+        for _, message in self._pool.wait(timeout_s, beside=self._questions.channels if self._questions else ()):
             self._handle(message)
         # No row is yielded in between: while the caller takes its time, workers would seem to be late.
         for loss in self._pool.replace_lost(self._page_timeout_s):
             self._take_back(loss)
         self._pool.recycle_workers()
-        for task_id, completions in self._engines.take_answers() if self._engines else ():
+        for task_id, completions in self._questions.take_answers() if self._questions else ():
             task = self._tasks.get(task_id)
             if task is not None:  # else its worker has been lost in the meantime
                 self._counter.blocks += len(completions) if task.round > 0 else 0  # the first round asks about the page
@@ -162,9 +162,9 @@ class Pipeline:
                 self._counter.add(message.activity, message.seconds)
                 self._scheduler.run_of(self._tasks[message.task_id].key.document).charge_step(message.seconds)
             case Asked():
-                assert self._engines is not None
+                assert self._questions is not None
                 self._tasks[message.task_id].round = message.batch.message.round
-                self._engines.ask(message.task_id, message.batch)
+                self._questions.ask(message.task_id, message.batch)
             case Opened():
                 key = self._end_task(message.task_id).key
                 self._plan.opened(key.document, message)

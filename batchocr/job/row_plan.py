@@ -22,10 +22,11 @@ _LOOKED_AT_ONCE: Final = 100
 
 
 class RowPlan:
-    """Which rows there are to be, as far as is known. `known` has the documents whose rows can be begun from now on.
+    """Which rows there are to be, as far as is known.
 
-    Documents become known ahead, in any order, and so are their rows begun: with a limit, which has to mean the same
-    rows in every run, or with max_unreleased, once those of all documents before are known, too.
+    A document's rows are known once it has been opened, or need not be. Then it is `ready` for the scheduler, whatever
+    comes before it; but with a limit, which has to mean the same rows in every run, or with max_unreleased, only when
+    the rows of all documents before it are known, too.
 
     Of documents with the same bytes, one is read, and the others get copies of its rows. A document in `finished`
     serves too, even if its file is gone. Without `finished`, or with `reads_all`, every document is read.
@@ -47,7 +48,8 @@ class RowPlan:
     ) -> None:
         self.documents = documents
         self.states = [DocumentState() for _ in documents]
-        self.known: deque[int] = deque()
+        self.ready: deque[int] = deque()
+        """The documents whose rows may be begun from now on."""
         self.num_known = 0
         """How many documents have been opened, or need not be."""
         self.num_ended = 0
@@ -94,7 +96,7 @@ class RowPlan:
         return self._num_rows_known - self.num_ended
 
     def is_in_window(self, key: RowKey) -> bool:
-        """Whether the row may be begun, of which the document is in `known`."""
+        """Whether the row may be begun, of which the document was in `ready`."""
         return self.end_of_window == inf or self.output_index(key) < self.end_of_window
 
     def output_index(self, key: RowKey) -> int:
@@ -104,7 +106,7 @@ class RowPlan:
         return state.num_before + state.rows.index(key.page_index)
 
     def to_be_read(self, index: int) -> Iterator[RowKey]:
-        """The rows of a document in `known` that have to be read."""
+        """The rows of a document in `ready` that have to be read."""
         state = self.states[index]
         return (RowKey(index, page) for page in state.rows or () if page not in state.not_read)
 
@@ -138,12 +140,12 @@ class RowPlan:
         """Record that a document was opened. One without pages gets a row for the whole."""
         state = self.states[index]
         state.size, state.mtime_ns = file.size, file.mtime_ns
-        self._plan(index, file.page_count, file.doc_id, self._settled(self.documents[index].source))
+        self._plan_rows(index, file.page_count, file.doc_id, self._settled(self.documents[index].source))
 
     def cannot_open(self, index: int, problem: Failure, doc_id: str | None = None) -> None:
         """Record that a document cannot be opened: it gets one failed row for the whole."""
         self.states[index].problem = problem
-        self._plan(index, None, doc_id, self._settled(self.documents[index].source) if doc_id is not None else [])
+        self._plan_rows(index, None, doc_id, self._settled(self.documents[index].source) if doc_id is not None else [])
 
     def ended(self, key: RowKey) -> None:
         """Record that a row is finished, or about to be."""
@@ -168,10 +170,10 @@ class RowPlan:
             return False
         # A document that could be opened once has pages, whatever happened in a later run.
         row = min(of_this_file, key=lambda row: (row.status == "failed", row.page_index is None))
-        self._plan(index, row.page_count, row.doc_id, settled)
+        self._plan_rows(index, row.page_count, row.doc_id, settled)
         return True
 
-    def _plan(self, index: int, page_count: int | None, doc_id: str | None, settled: Sequence[IndexedRow]) -> None:
+    def _plan_rows(self, index: int, page_count: int | None, doc_id: str | None, settled: Sequence[IndexedRow]) -> None:
         """Plan the rows of a document. page_count: None if it cannot be opened."""
         state = self.states[index]
         state.page_count, state.doc_id = page_count, doc_id
@@ -203,7 +205,7 @@ class RowPlan:
         self.num_ended += len(state.done)
         self._num_given += 1
         self._num_rows_given += len(state.rows)
-        self.known.append(index)
+        self.ready.append(index)
 
     def _settled(self, source: str) -> list[IndexedRow]:
         """The rows of a document that need no further attempt."""

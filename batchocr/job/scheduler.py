@@ -49,12 +49,15 @@ class Scheduler:
         """What the worker is to begin: a row to read, a document to open, or nothing for now.
 
         1. Rows whose worker was lost come first, then documents in input order, each from its first page on. An idle
-           worker may begin any, a busy one goes on with its last document, so that none waits for another's slow page.
+           worker, which has nothing to do now though it may hold pages that wait for answers, may begin any of them. A
+           busy one goes on with its last document, so that none waits for another's slow page.
         2. While others wait, a document has at most half of the pages in flight and half of the workers.
-        3. An object that busy workers have fetched comes after others.
+        3. An object is read by a worker that has fetched it; if these are busy, by another, after other documents.
         4. A document that has cost something comes when nothing else is left; once it has cost a worker, one page at a
-           time. A page that did so goes to the worker that has been given the fewest.
+           time.
         5. An idle worker without a row to read opens the next document.
+
+        Of idle workers, the one that holds the least and is the freshest asks first (`WorkerPool.with_room`).
         """
         key = None
         if self.num_in_flight < self.pages_in_flight:
@@ -109,14 +112,14 @@ class Scheduler:
 
         only: of this document, besides those to be begun again.
         """
-        while self._plan.known:
-            self._add(self._plan.known.popleft())
+        while self._plan.ready:
+            self._add(self._plan.ready.popleft())
         for key in self._again:
             if key.page_index is not None and self.run_of(key.document).is_costly is costly:
                 yield key
         for index in self._line if only is None else [only]:
-            run = self.run_of(index)
-            if run.next is None or not self._plan.is_in_window(run.next):
+            run = self._runs.get(index)
+            if run is None or run.next is None or not self._plan.is_in_window(run.next):
                 return
             if run.is_costly is costly:
                 yield run.next
@@ -150,7 +153,7 @@ class Scheduler:
     # What becomes of it
 
     def run_of(self, document: int) -> DocumentRun:
-        """What becomes of a document."""
+        """What becomes of a document that is being opened or has rows; begun anew if it was forgotten."""
         if document not in self._runs:
             self._runs[document] = DocumentRun(document, self._plan.states[document], self._page_timeout_s)
         return self._runs[document]
@@ -178,12 +181,12 @@ class Scheduler:
             or (tried.failures and run.given_up is not None)
         ):
             return False
-        self.begin_again(key)
+        self._again.appendleft(key)
         return True
 
-    def begin_again(self, key: RowKey) -> None:
-        """Put a row, or a document that is to be opened, in front of all others."""
-        self._again.appendleft(key)
+    def read(self, key: RowKey) -> None:
+        """Have a row read that was to be copied."""
+        self._again.append(key)
 
     def end(self, key: RowKey) -> int:
         """Record that a row has ended, or that a document is open; returns how often it was begun."""

@@ -157,8 +157,9 @@ class Child(Generic[Sent, Received, Passed]):
     def _describe(self, code: int | None) -> str:
         if code is None:
             return f"the {self._name} process has closed its channel"
-        if code < 0:
-            return f"the {self._name} process was ended by {signal.Signals(-code).name}"
+        if code < 0:  # signals in real time have no name
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            return f"the {self._name} process was ended by {name}"
         return f"the {self._name} process has ended with exit code {code}"
 
     def _last_words(self) -> str:

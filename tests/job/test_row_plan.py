@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from batchocr.data import Document, Failure, Status
-from batchocr.job.document_run import RowKey
+from batchocr.job.document_run import DocumentRun, RowKey
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import documents_without_rows
 from batchocr.processes.messages import Opened
@@ -311,3 +312,25 @@ def test_the_rows_known_so_far_are_those_of_opened_documents_that_belong_to_the_
         plan.opened(index, Opened(0, 3, "0", 1, 1))
     assert " ".join(f"{'abc'[key.document]}{key.page_index}" for key in plan.known_rows()) == known
     assert (plan.num_planned, plan.num_left) == (6 if limit is None else limit, 6)
+
+
+def num_kept() -> int:
+    """How many documents schedulers remember."""
+    return sum(type(each) is DocumentRun for each in gc.get_objects())
+
+
+def test_a_document_whose_rows_have_ended_is_forgotten_whoever_asks() -> None:
+    plan = make_plan(documents("a", "b"))
+    reading = GivenRows(plan)
+    open_next(plan, 1)
+    open_next(plan, 1)
+    before = num_kept()
+    rows = [reading.next(), reading.next()]
+    assert num_kept() == before + 2
+    reading.worker.backlog = 1
+    for key in rows:
+        assert key is not None
+        reading.release(key)
+        reading.end(key)
+    assert reading.next() is None
+    assert num_kept() == before

@@ -190,6 +190,7 @@ def test_a_worker_that_claims_more_pages_than_the_file_has_bytes_is_replaced(poo
     [
         ("segfault", ["SIGSEGV", "Fatal Python error: Segmentation fault", "worker_entry.py"]),
         ("exit", ["exit code 7"]),
+        ("unnamed-signal", [f"ended by signal {signal.SIGRTMIN + 1}"]),
         ("lie", ["no message begins with b'no fr'"]),
     ],
 )

@@ -18,7 +18,18 @@ from batchocr.pages.input.render import RenderableDocument, fingerprint
 from batchocr.pages.protocol.base import Reader
 
 COMMAND = (sys.executable, "-P", __file__)
-BEHAVIOURS = ("read", "segfault", "exit", "hang", "hang-later", "raise", "out-of-memory", "lie", "ask-nothing")
+BEHAVIOURS = (
+    "read",
+    "segfault",
+    "exit",
+    "hang",
+    "hang-later",
+    "raise",
+    "out-of-memory",
+    "lie",
+    "ask-nothing",
+    "unnamed-signal",
+)
 POINTS = ("opening", "rendering", "first round", "later round", "post-processing")
 
 GROWING = "growing"
@@ -129,6 +140,8 @@ def misbehave(behaviour: str) -> None:
             os.kill(os.getpid(), signal.SIGSEGV)
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "unnamed-signal":
+            os.kill(os.getpid(), signal.SIGRTMIN + 1)
         case "exit":
             os._exit(7)
         case "hang":
