@@ -4,45 +4,15 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from batchocr.data import Completion, Pixels, Request, Sampling, failed_completion
+from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.processes.counts import AnswerCounts
 from batchocr.processes.deduplicator import RequestDeduplicator, _Kept
 from batchocr.processes.pixels import SharedBatch, digest_of, share_batch
-
-
-class PatientEngines:
-    """Answers each question with its prompt in capitals, when it is told to; one in `deadly` with an error."""
-
-    channels = ()
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.deadly: set[str] = set()
-        self._waiting: list[tuple[int, list[str]]] = []
-        self._done: list[tuple[int, tuple[Completion, ...]]] = []
-
-    def ask(self, key: int, batch: SharedBatch, positions: Sequence[int]) -> None:
-        prompts = [batch.message.questions[position].prompt for position in positions]
-        self.asked += prompts
-        self._waiting.append((key, prompts))
-
-    def answer(self) -> None:
-        self._done += [(key, tuple(map(self._completion, prompts))) for key, prompts in reversed(self._waiting)]
-        self._waiting.clear()
-
-    def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
-        done, self._done = self._done, []
-        return done
-
-    def _completion(self, prompt: str) -> Completion:
-        well = Completion(prompt.upper(), "stop", 3, 2, 0.5, -1.0)
-        return failed_completion("it broke") if prompt in self.deadly else well
-
+from tests.support.fake_engines import PatientEngines
 
 QUESTION = Request(Pixels(2, 3, bytes(range(18))), "q", Sampling(9), (28, 28))
 
@@ -81,7 +51,7 @@ def test_what_has_been_answered_is_not_asked_again(engines: PatientEngines, shar
     assert taken(shared) == {2: "BCA"}
     shared.ask(3, batch_of("cc"))
     assert taken(shared) == {3: "CC"}, "at once, as no engine is asked"
-    assert engines.asked == ["a", "b", "c"]
+    assert engines.prompts == ["a", "b", "c"]
     assert shared.counts == AnswerCounts(asked=7, from_run=4, image_tokens=12, output_tokens=8)
 
 
@@ -89,7 +59,7 @@ def test_what_is_being_asked_is_waited_for(engines: PatientEngines, shared: Requ
     shared.ask(1, batch_of("aab"))
     shared.ask(2, batch_of("ba"))
     shared.ask(3, batch_of("ca"))
-    assert engines.asked == ["a", "b", "c"]
+    assert engines.prompts == ["a", "b", "c"]
     engines.answer()
     assert taken(shared) == {1: "AAB", 2: "BA", 3: "CA"}
     assert shared.counts.from_run == 4
@@ -107,7 +77,7 @@ def test_an_error_is_for_those_that_wait_for_it_and_is_not_remembered(
     shared.ask(3, batch_of("ab"))
     engines.answer()
     assert taken(shared) == {3: "AB"}
-    assert engines.asked == ["a", "b", "a"]
+    assert engines.prompts == ["a", "b", "a"]
 
 
 def test_the_answers_that_were_not_asked_for_the_longest_time_make_room_for_others(engines: PatientEngines) -> None:
@@ -116,7 +86,7 @@ def test_the_answers_that_were_not_asked_for_the_longest_time_make_room_for_othe
         shared.ask(key, batch_of(prompt))
         engines.answer()
         assert taken(shared) == {key: prompt.upper()}
-    assert engines.asked == ["a", "b", "c", "a", "b"]
+    assert engines.prompts == ["a", "b", "c", "a", "b"]
 
 
 @pytest.mark.slow
@@ -144,7 +114,7 @@ def test_an_answer_that_is_larger_than_the_room_for_all_is_given_and_not_kept(en
         shared.ask(key, batch_of("aa"))
         engines.answer()
         assert taken(shared) == {key: "AA"}
-    assert engines.asked == ["a", "a"]
+    assert engines.prompts == ["a", "a"]
 
 
 PIXELS = QUESTION.pixels
