@@ -61,7 +61,7 @@ class Simulated:
     pages: Sequence[Seconds]
     """How long it takes to render each."""
     open_s: Seconds = 0.01
-    """How long it takes to open it; an object also when a worker reads a page of it that has not fetched it."""
+    """How long it takes to open it, and to fetch an object, which a worker does that has not read from it before."""
     problem: Failure | None = None
     """What each of its pages fails with."""
     opens: bool = True
@@ -149,15 +149,17 @@ class SimulatedWorker(Worker, _NoProcess):
         if isinstance(message, Completions):
             return POST_S
         path, machine = message.path, self._machine
-        is_fetched = path in self._fetched or not is_uri(path)
-        machine.fetched[path] += not is_fetched
-        self._fetched.add(path)
+        document, fetch_s = machine.documents[path], 0.0
+        if is_uri(path) and path not in self._fetched:
+            self._fetched.add(path)
+            machine.fetched[path] += 1
+            fetch_s = _at(document.open_s, machine.fetched[path])
         if isinstance(message, OpenDocument):
             machine.opened[path] += 1
-            return _at(machine.documents[path].open_s, machine.opened[path])
+            return _at(document.open_s, machine.opened[path])
         machine.begun[path, message.page_index] += 1
-        seconds = _at(machine.documents[path].pages[message.page_index], machine.begun[path, message.page_index])
-        return seconds if is_fetched or seconds < 0 else seconds + abs(_at(machine.documents[path].open_s, 1))
+        seconds = _at(document.pages[message.page_index], machine.begun[path, message.page_index])
+        return min(fetch_s, seconds) if min(fetch_s, seconds) < 0 else fetch_s + seconds
 
     def receive(self) -> list[Arrived]:
         said: list[Arrived] = []
