@@ -107,12 +107,12 @@ def test_what_is_not_finished_within_the_grace_period_is_left_for_the_next_run(m
 
 
 def test_a_document_lost_while_it_is_opened_is_opened_again_however_many_wait_behind_it() -> None:
-    documents = [Simulated([0.1])] * 60
-    documents[8] = Simulated([0.1], open_s=(OUT_OF_MEMORY, 0.01))
-    machine = machine_with(*documents, answer_s=2.0)
+    documents = [Simulated([0.01])] * 60
+    documents[4] = Simulated([0.01], open_s=(OUT_OF_MEMORY, 0.01))
+    machine = machine_with(*documents, answer_s=0.3)  # when it is lost, the others are open, and those before it read
     assert len(list(machine.rows(pages_in_flight=4, limit=100))) == 60
     assert machine.num_retired == 1
-    assert set(machine.opened.items()) == {(f"/{number}", 1 + (number == 8)) for number in range(60)}
+    assert set(machine.opened.items()) == {(f"/{number}", 1 + (number == 4)) for number in range(60)}
 
 
 def test_a_worker_that_claims_more_pages_than_the_file_has_bytes_costs_one_row(tmp_path: Path) -> None:
