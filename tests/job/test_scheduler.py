@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from batchocr.job.document_run import DocumentRun
 from batchocr.processes.messages import OpenDocument, ReadPage
 from tests.support.simulated import (
     CRASHES,
@@ -149,6 +150,14 @@ def test_an_object_is_known_to_be_fetched_however_many_pages_of_others_were_read
     assert [row.key.document for row in rows if row.key.document in (2, 3)] == [3, 2]
 
 
+@pytest.mark.xfail(reason="an idle worker fetches again what a busy one has, before it opens the next", strict=True)
+def test_an_idle_worker_opens_the_next_object_before_it_fetches_what_a_busy_one_has() -> None:
+    documents = [Simulated([0.05 * (1 + number % 4)] * (1 + number % 6), open_s=0.3) for number in range(120)]
+    machine = SimulatedMachine(objects(*documents), workers=8, answer_s=0.3)
+    assert len(list(machine.rows(pages_in_flight=40))) == 420
+    assert machine.fetched.total() < 120 + 20
+
+
 # Opening ahead
 
 
@@ -174,3 +183,22 @@ def test_documents_behind_the_rows_that_may_wait_to_be_released_are_not_opened()
     machine = machine_with(Simulated([50.0]), *[Simulated([0.1])] * 40)
     begun_by(machine, 40.0, max_unreleased=4)
     assert len(machine.opened) in (4, 5)
+
+
+# How much is looked at
+
+
+@pytest.mark.xfail(reason="all documents in line are looked at that have cost something", strict=True)
+def test_what_is_looked_at_for_a_row_is_bounded_however_many_documents_have_cost_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num_looks, is_costly = 0, DocumentRun.is_costly.fget  # type: ignore[attr-defined]
+
+    def counted(run: DocumentRun) -> bool:
+        nonlocal num_looks
+        num_looks += 1
+        return bool(is_costly(run))
+
+    monkeypatch.setattr(DocumentRun, "is_costly", property(counted))
+    assert len(simulate(*[Simulated([0.1], open_s=5.0)] * 200)) == 200
+    assert num_looks < 200 * 20

@@ -36,7 +36,7 @@ from batchocr.processes.messages import (
 )
 from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.pool import WorkerPool
-from batchocr.processes.worker import Arrived, Worker
+from batchocr.processes.worker import Arrived, Loss, Worker
 from batchocr.storage.uris import is_uri
 
 POST_S: Final = 0.02
@@ -115,6 +115,7 @@ class SimulatedWorker(Worker, _NoProcess):
         self._message: OpenDocument | ReadPage | Completions | None = None
         self._takes = 0.0
         self._reading: dict[int, tuple[ReadPage, list[str]]] = {}
+        self.at: tuple[str, int | None] = "", None
         self._fetched: set[str] = set()
         super().__init__(SETUP, (), machine)  # type: ignore[arg-type]
         self.has_spoken = True
@@ -147,8 +148,11 @@ class SimulatedWorker(Worker, _NoProcess):
 
     def _seconds(self, message: OpenDocument | ReadPage | Completions) -> float:
         if isinstance(message, Completions):
+            page, _ = self._reading[message.task_id]
+            self.at = page.path, page.page_index
             return POST_S
         path, machine = message.path, self._machine
+        self.at = path, message.page_index if isinstance(message, ReadPage) else None
         document, fetch_s = machine.documents[path], 0.0
         if is_uri(path) and path not in self._fetched:
             self._fetched.add(path)
@@ -224,7 +228,8 @@ class SimulatedMachine(WorkerPool):
     """A pool of workers, and an engine that answers with prompts in capitals, the newest first.
 
     now: the clock, which moves while the run waits. begun, opened: how often a worker began with each page, by path and
-    index, and with opening each document. fetched: how often each object was fetched. kills: when somebody kills the
+    index, and with opening each document. cost: how many workers were lost while they were at each of these. fetched:
+    how often each object was fetched. kills: when somebody kills the
     worker that holds most.
     """
 
@@ -241,6 +246,7 @@ class SimulatedMachine(WorkerPool):
         self.documents = documents
         self.begun: Counter[tuple[str, int]] = Counter()
         self.opened: Counter[str] = Counter()
+        self.cost: Counter[tuple[str, int | None]] = Counter()
         self.fetched: Counter[str] = Counter()
         self.most_in_flight = self.num_retired = 0
         self._now_s = 0.0
@@ -276,6 +282,11 @@ class SimulatedMachine(WorkerPool):
             self._kills.popleft()
             max(self.workers, key=lambda worker: len(worker.task_ids)).die(_killing("worker", 0, 0))
         return [(worker, message) for worker in self._all() for message in worker.receive()]
+
+    def replace_lost(self, timeout_s: float) -> list[Loss]:
+        losses = super().replace_lost(timeout_s)
+        self.cost.update(loss.worker.at for loss in losses if loss.doing)
+        return losses
 
     def ask(self, key: int, batch: SharedBatch) -> None:
         self._asked.append((self._now_s + self._answer_s, key, batch))
