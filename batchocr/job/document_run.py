@@ -91,6 +91,8 @@ class DocumentRun:
     """The row to be begun next, of those that were never begun."""
     following: Iterator[RowKey] = field(default_factory=lambda: iter(()))
     """Those after it."""
+    line: list[int] | None = None
+    """The scheduler's, in which it waits."""
     in_flight: dict[int, Worker] = field(default_factory=dict)
     """The pages that are being read, and by which worker."""
     attempts: dict[int | None, Attempts] = field(default_factory=dict)

@@ -160,7 +160,7 @@ class Pipeline:
         match message:
             case Ended():
                 self._counter.add(message.activity, message.seconds)
-                self._scheduler.run_of(self._tasks[message.task_id].key.document).charge_step(message.seconds)
+                self._scheduler.charge_step(self._tasks[message.task_id].key.document, message.seconds)
             case Asked():
                 assert self._questions is not None
                 self._tasks[message.task_id].round = message.batch.message.round

@@ -17,8 +17,8 @@ from batchocr.storage.uris import is_uri
 
 _ROWS_AHEAD: Final = 2000
 """Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
-_FETCHED_AHEAD: Final = 4
-"""Rows for each worker, if documents are fetched: a worker keeps only a few copies of large ones."""
+_AHEAD_FOR_EACH: Final = 4
+"""Rows for each worker, instead, if documents are fetched: a worker keeps only a few copies of large ones."""
 _MAX_GIVEN: Final = 64
 """Documents that a worker was given last: of an object, it may still hold a copy (`pages/documents`)."""
 
@@ -27,17 +27,18 @@ class Scheduler:
     """Gives documents to open and rows to read to workers that ask. Owns the documents that are being read."""
 
     def __init__(self, plan: RowPlan, pool: WorkerPool, page_timeout_s: float) -> None:
-        self.pages_in_flight = len(pool.workers)
-        """How many pages may be read at once."""
+        self.pages_in_flight = _AHEAD_FOR_EACH * len(pool.workers)
+        """How many pages may be read at once: a guess, until the model is loaded for the first of them."""
         self.num_in_flight = 0
         """How many pages are being read."""
         self._plan = plan
         self._pool = pool
         self._page_timeout_s = page_timeout_s
-        self._fetches = any(is_uri(document.path) for document in plan.documents)
+        fetches = any(is_uri(document.path) for document in plan.documents)
+        self._rows_ahead = _AHEAD_FOR_EACH * len(pool.workers) if fetches else _ROWS_AHEAD
         self._runs: dict[int, DocumentRun] = {}
-        self._line: list[int] = []
-        """The documents with rows that were never begun, in input order."""
+        self._lines: dict[bool, list[int]] = {False: [], True: []}
+        """The documents with rows that were never begun, in input order: by whether they have cost something."""
         self._again: deque[RowKey] = deque()
         """The rows to be begun again, before all others."""
         self._given: WeakKeyDictionary[Worker, deque[int]] = WeakKeyDictionary()
@@ -83,20 +84,22 @@ class Scheduler:
             self._note_begin(key, worker)
         return key
 
+    @property
+    def _has_rows_ahead(self) -> bool:
+        """Whether so many rows wait that no document is opened for more; or whether there are no others."""
+        return not self._plan.more_to_come or self._plan.num_left - self.num_in_flight >= self._rows_ahead
+
     def _is_enough_known(self) -> bool:
         """Whether opening further documents is of no use for now."""
-        ahead = _FETCHED_AHEAD * len(self._pool.workers) if self._fetches else _ROWS_AHEAD
-        if self.num_in_flight < self.pages_in_flight:
-            return not self._plan.more_to_come or self._plan.num_ahead >= min(ahead, self.pages_in_flight)
-        return self._plan.num_left - self.num_in_flight >= ahead
+        if self.num_in_flight < self.pages_in_flight and self._plan.more_to_come:
+            return self._plan.num_ahead >= min(self._rows_ahead, self.pages_in_flight)
+        return self._has_rows_ahead
 
     def _next_row(self, worker: Worker, *, costly: bool) -> RowKey | None:
         only = self._given[worker][-1] if worker.backlog else None
         elsewhere = None
         for key in self._candidates(costly=costly, only=only):
             run = self.run_of(key.document)
-            if run.is_unread:
-                return key
             if only not in (None, run.index) or not self._may_begin(run, worker):
                 continue
             fetched_by = self._fetched_by(run)
@@ -104,7 +107,7 @@ class Scheduler:
                 return key
             if all(other.backlog for other in fetched_by):
                 elsewhere = elsewhere or key
-        return elsewhere
+        return elsewhere if self._has_rows_ahead else None
 
     def _candidates(self, *, costly: bool, only: int | None = None) -> Iterator[RowKey]:
         """The rows that may be begun, of documents that have cost something, or of the others: those to be begun again,
@@ -117,12 +120,12 @@ class Scheduler:
         for key in self._again:
             if key.page_index is not None and self.run_of(key.document).is_costly is costly:
                 yield key
-        for index in self._line if only is None else [only]:
+        line = self._lines[costly]
+        for index in line if only is None else [only]:
             run = self._runs.get(index)
-            if run is None or run.next is None or not self._plan.is_in_window(run.next):
+            if run is None or run.next is None or run.line is not line or not self._plan.is_in_window(run.next):
                 return
-            if run.is_costly is costly:
-                yield run.next
+            yield run.next
 
     def _may_begin(self, run: DocumentRun, worker: Worker) -> bool:
         """Whether the worker may begin a page of the document: it has to leave room for others, if there are any."""
@@ -158,6 +161,12 @@ class Scheduler:
             self._runs[document] = DocumentRun(document, self._plan.states[document], self._page_timeout_s)
         return self._runs[document]
 
+    def charge_step(self, document: int, seconds: float) -> None:
+        """Count how long a step took."""
+        run = self.run_of(document)
+        run.charge_step(seconds)
+        self._place(run)
+
     def release(self, key: RowKey) -> None:
         """Record that no worker reads the row, or opens the document, any more."""
         if key.page_index is not None:
@@ -175,11 +184,9 @@ class Scheduler:
         tried.failures += blame == "certain"
         if cost is not None:
             run.charge(1.0, cost)
-        if (
-            tried.failures >= MAX_FAILURES
-            or tried.losses >= MAX_LOSSES
-            or (tried.failures and run.given_up is not None)
-        ):
+            self._place(run)
+        is_over = tried.failures >= MAX_FAILURES or tried.losses >= MAX_LOSSES
+        if is_over or (tried.failures and run.given_up is not None):
             return False
         self._again.appendleft(key)
         return True
@@ -206,9 +213,7 @@ class Scheduler:
         """Have the rows of a document begun."""
         run = self.run_of(document)
         run.following = self._plan.to_be_read(document)
-        run.next = next(run.following, None)
-        if run.next is not None:
-            insort(self._line, document)
+        self._go_on(run)
         self._drop_if_over(run)
 
     def _take(self, key: RowKey) -> DocumentRun:
@@ -217,12 +222,24 @@ class Scheduler:
         if key in self._again:
             self._again.remove(key)
         else:
-            run.next = next(run.following, None)
-            if run.next is None:
-                self._line.remove(run.index)
+            self._go_on(run)
         return run
 
+    def _go_on(self, run: DocumentRun) -> None:
+        run.next = next(run.following, None)
+        self._place(run)
+
+    def _place(self, run: DocumentRun) -> None:
+        """Have the document wait in its line as long as it has a row that was never begun."""
+        line = None if run.next is None else self._lines[run.is_costly]
+        if line is not run.line:
+            if run.line is not None:
+                run.line.remove(run.index)
+            if line is not None:
+                insort(line, run.index)
+            run.line = line
+
     def _drop_if_over(self, run: DocumentRun) -> None:
-        """Forget a document of which nothing is left, unless it has cost something."""
+        """Forget a document of which nothing is left. One that has cost something may still get its rows."""
         if run.next is None and not run.attempts and not run.cost:
             del self._runs[run.index]

@@ -15,21 +15,14 @@ import pytest
 
 from batchocr.data import Document, Failure, PageResult
 from batchocr.job.output_job import _counting_on
-from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
-from batchocr.processes.counts import Counts
 from batchocr.tables.index import is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
 from batchocr.tables.schema import RunMetadata
-from tests.support.simulated import CRASHES, HANGS, Simulated, SimulatedMachine
+from tests.support.simulated import CRASHES, DAMAGED, HANGS, Simulated, SimulatedMachine
 
 METADATA = RunMetadata("1", "m", "m", "s", {})
-TIMEOUT_S = 60.0
-
-
-def pipeline_of(plan: RowPlan, machine: SimulatedMachine) -> Pipeline:
-    return Pipeline(plan, machine, Counts(), lambda: (machine, 6), TIMEOUT_S)  # type: ignore[arg-type, return-value]
 
 
 @dataclass
@@ -53,7 +46,7 @@ class Job:
         reads_all: bool = False,
     ) -> dict[tuple[str, int | None], PageResult]:
         """The rows in the journal, by source and page. stop_at: end after so many rows of this run."""
-        machine = SimulatedMachine(self.documents, workers, TIMEOUT_S)
+        machine = SimulatedMachine(self.documents, workers)
         with self.journal() as journal:
             plan = RowPlan(
                 [Document(name, name) for name in self.documents],
@@ -64,7 +57,7 @@ class Job:
                 reads_all=reads_all,
             )
             stop, seen = StopSwitch(), set()
-            for key, result in pipeline_of(plan, machine).results(stop, lambda: None):
+            for key, result in machine.pipeline(plan).results(stop, lambda: None):
                 assert key not in seen, "a row was emitted twice"
                 seen.add(key)
                 file = plan.states[key.document]
@@ -130,9 +123,9 @@ def test_a_copy_that_is_opened_when_the_first_is_finished_has_its_rows_at_once(o
 
 
 def test_without_a_journal_each_is_read() -> None:
-    machine = SimulatedMachine({"a": sound("1"), "b": sound("1")}, 2, TIMEOUT_S)
+    machine = SimulatedMachine({"a": sound("1"), "b": sound("1")})
     plan = RowPlan([Document(name, name) for name in "ab"], None, None, limit=None)
-    rows = list(pipeline_of(plan, machine).results(StopSwitch(), lambda: None))
+    rows = list(machine.pipeline(plan).results(StopSwitch(), lambda: None))
     assert len(rows) == machine.begun.total() == 6
 
 
@@ -181,7 +174,7 @@ def test_what_is_wrong_with_the_place_of_one_file_is_not_said_of_its_copies(out:
 
 
 def test_what_is_wrong_with_its_content_is(out: Path) -> None:
-    damaged = replace(sound("1"), damaged=True)
+    damaged = replace(sound("1"), problem=DAMAGED)
     job = Job(out, {"a": damaged, "b": damaged})
     assert status(job.run()) == "f" * 6
     assert len(job.begun) == 3

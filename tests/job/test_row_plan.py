@@ -182,7 +182,7 @@ def test_a_document_that_has_cost_something_comes_last_until_it_has_made_good_fo
     assert reading.lose(first, "timeout")
     assert reading.next() == RowKey(1, 0)
     for _ in range(20):
-        reading.run_of(0).charge_step(0.0)
+        reading.charge_step(0, 0.0)
     assert reading.end_all() == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1)]
 
 

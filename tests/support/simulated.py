@@ -1,187 +1,330 @@
-"""Workers, an engine and a clock that exist only here: how long a run would take, without taking it."""
+"""Workers, an engine and a clock that exist only here: how long a run would take, without taking it.
+
+What the run knows of its workers, and does with them, is real: only the processes are not.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any, Final, TypeAlias
 
 from batchocr.data import Completion, Document, Failure, PageResult, Pixels, Reading, Request, Sampling
 from batchocr.job.document_run import RowKey
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
+from batchocr.processes.child import Child, Death, _killing
 from batchocr.processes.counts import Counts
-from batchocr.processes.messages import Began, Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
+from batchocr.processes.messages import (
+    Began,
+    Completions,
+    Ended,
+    Failed,
+    Finished,
+    FromWorker,
+    OpenDocument,
+    Opened,
+    Question,
+    ReadPage,
+    RequestBatch,
+    Setup,
+    ToWorker,
+)
 from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.pool import WorkerPool
-from batchocr.processes.worker import Arrived, Asked, Loss
+from batchocr.processes.worker import Arrived, Loss, Worker
+from batchocr.storage.uris import is_uri
 
-POST_S = 0.02
+POST_S: Final = 0.02
 """How long a worker takes to go on with a page, which it does twice."""
 
-HANGS = inf
-CRASHES = -1.0
-"""In place of the seconds that a page takes."""
+HANGS: Final = inf
+DAMAGED: Final = Failure("damaged", "no such page")
+CRASHES, KILLED, OUT_OF_MEMORY = -1.0, -2.0, -3.0
+"""In place of the seconds that something takes. So it ends after one: with the worker, or with a failure."""
 
-Message = OpenDocument | ReadPage | Completions
+Seconds: TypeAlias = float | tuple[float, ...]
+"""How long something takes each time; or the first time, the second, and so on."""
+
+QUESTIONS: Final = ("?",), ("a", "b")
+"""What a page asks first, and then. The page's index comes before it."""
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """A document. pages: the seconds that it takes to render each. damaged: whether none of them can be read. problem:
-    what each of its pages fails with. doc_id: documents with the same are copies."""
+    """A document."""
 
-    pages: Sequence[float]
-    open_s: float = 0.01
-    damaged: bool = False
+    pages: Sequence[Seconds]
+    """How long it takes to render each."""
+    open_s: Seconds = 0.01
+    """How long it takes to open it, and to fetch an object, which a worker does that has not read from it before."""
     problem: Failure | None = None
+    """What each of its pages fails with."""
+    opens: bool = True
+    """Whether it can be opened."""
     doc_id: str = "id"
+    """Documents with the same are copies."""
+    asks_the_same: bool = False
+    """Whether its pages have the same questions."""
+
+    def opened(self, task_id: int) -> Opened | Failed:
+        if not self.opens:
+            return Failed(task_id, DAMAGED, self.doc_id)
+        return Opened(task_id, len(self.pages), self.doc_id, *self.version)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The size and mtime_ns of its file."""
+        return 100 * len(self.pages), 456
 
 
-class SimulatedWorker:
+class _NoProcess(Child[ToWorker, FromWorker, Arrived]):
+    """Stands for the process, and for the channel to it."""
+
+    pid = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.fault = None
+        self.channel: Any = self
+        self.closed = False
+        self.death_: Death | None = None
+
+    def die(self, death: Death) -> None:
+        self.death_, self.closed = death, True
+
+    def death(self) -> Death:
+        assert self.death_ is not None
+        return self.death_
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class SimulatedWorker(Worker, _NoProcess):
     """Does one thing at a time; pages that have their answers go first."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
-        self.has_spoken = True
-        self.num_pages = 0
-        self.task_ids: set[int] = set()
-        self.doing: Began | None = None
-        self.began_s = self.ends_s = 0.0
+        self.ends_s = inf
         self._machine = machine
         self._new: deque[OpenDocument | ReadPage] = deque()
         self._answered: deque[Completions] = deque()
-        self._message: Message | None = None
-        self._documents: dict[int, Simulated] = {}
-        self._rounds: dict[int, int] = {}
+        self._message: OpenDocument | ReadPage | Completions | None = None
+        self._takes = 0.0
+        self._reading: dict[int, tuple[ReadPage, list[str]]] = {}
+        self.at: tuple[str, int | None] = "", None
+        self._fetched: set[str] = set()
+        super().__init__(SETUP, (), machine)  # type: ignore[arg-type]
+        self.has_spoken = True
 
     @property
-    def backlog(self) -> int:
-        return len(self._new) + len(self._answered) + (self.doing is not None)
+    def num_reading(self) -> int:
+        """How many pages it holds."""
+        return sum(number in self._reading for number in self.task_ids)
 
-    @property
-    def busy_s(self) -> float:
-        return self._machine.now_s - self.began_s if self.doing else 0.0
-
-    def send(self, message: Message) -> None:
-        self.task_ids.add(message.task_id)
-        if isinstance(message, Completions):
-            self._answered.append(message)
-        else:
-            self._new.append(message)
-            self.num_pages += isinstance(message, ReadPage)
-            if isinstance(message, ReadPage):
-                self._machine.begun[message.path, message.page_index] += 1
-        if self.doing is None:
+    def _tell(self, message: ToWorker, descriptor: int | None = None) -> None:
+        match message:
+            case Completions():
+                self._answered.append(message)
+            case OpenDocument() | ReadPage():
+                self._new.append(message)
+                if isinstance(message, ReadPage):
+                    self._reading[message.task_id] = (message, [])
+                self._machine.most_in_flight = max(self._machine.most_in_flight, self._machine.num_in_flight())
+        if self._message is None:
             self._begin()
 
     def _begin(self) -> None:
-        if not self._answered and not self._new:
-            return
-        self._message = message = self._answered.popleft() if self._answered else self._new.popleft()
-        self.began_s = self._machine.now_s
-        self.doing = Began(message.task_id, "post-process" if isinstance(message, Completions) else "render")
-        self.ends_s = self.began_s + abs(self._seconds(message))
+        self.ends_s = inf
+        if self._answered or self._new:
+            message = self._message = self._answered.popleft() if self._answered else self._new.popleft()
+            is_new = not isinstance(message, Completions)
+            self._follow(Began(message.task_id, "render" if is_new else "post-process"), None)
+            self._takes = self._seconds(message)
+            self.ends_s = self._machine.now() + (self._takes if self._takes >= 0 else 1.0)
 
-    def _seconds(self, message: Message) -> float:
+    def _seconds(self, message: OpenDocument | ReadPage | Completions) -> float:
         if isinstance(message, Completions):
+            page, _ = self._reading[message.task_id]
+            self.at = page.path, page.page_index
             return POST_S
-        document = self._machine.documents[message.path]
-        return document.open_s if isinstance(message, OpenDocument) else document.pages[message.page_index]
+        path, machine = message.path, self._machine
+        self.at = path, message.page_index if isinstance(message, ReadPage) else None
+        document, fetch_s = machine.documents[path], 0.0
+        if is_uri(path) and path not in self._fetched:
+            self._fetched.add(path)
+            machine.fetched[path] += 1
+            fetch_s = _at(document.open_s, machine.fetched[path])
+        if isinstance(message, OpenDocument):
+            machine.opened[path] += 1
+            return _at(document.open_s, machine.opened[path])
+        machine.begun[path, message.page_index] += 1
+        seconds = _at(document.pages[message.page_index], machine.begun[path, message.page_index])
+        return min(fetch_s, seconds) if min(fetch_s, seconds) < 0 else fetch_s + seconds
 
-    @property
-    def crashes(self) -> bool:
-        return isinstance(self._message, ReadPage) and self._seconds(self._message) == CRASHES
+    def receive(self) -> list[Arrived]:
+        said: list[Arrived] = []
+        while self.ends_s <= self._machine.now() + 1e-9 and not self.closed:
+            said += self._finish()
+        return said
 
-    def finish(self) -> None:
-        """Say how what it is doing has ended, and begin something else."""
-        message = self._message
-        assert message is not None
-        assert self.doing is not None
-        number = message.task_id
-        self._machine.say(self, Ended(number, self.doing.activity, self.ends_s - self.began_s))
-        self.doing = None
-        match message:
-            case OpenDocument():
-                document = self._machine.documents[message.path]
-                num_pages = len(document.pages)
-                self._end(Opened(number, num_pages, document.doc_id, 100 * num_pages, 1))
-            case ReadPage() if self._machine.documents[message.path].damaged:
-                self._end(Failed(number, Failure("damaged", "no such page")))
-            case ReadPage() if (problem := self._machine.documents[message.path].problem) is not None:
-                self._end(Failed(number, problem))
-            case Completions() if self._rounds.pop(number):
-                self._end(Finished(number, Reading("", (), 0, 0)))
-            case _:
-                self._rounds[number] = isinstance(message, Completions)
-                self._machine.say(self, Asked(number, SharedBatch(*share_batch(number, [QUESTION]))))
+    def _finish(self) -> list[Arrived]:
+        """What it says of what it was doing, unless it dies of it."""
+        message, self._message = self._message, None
+        assert message is not None and self.doing is not None
+        if self._takes == CRASHES:
+            self.die(Death(Failure("crashed", "it crashed")))
+        elif self._takes == KILLED:
+            self.die(_killing("worker", 3, 4))
+        if self.closed:
+            return []
+        said = [*self._follow(Ended(message.task_id, self.doing.activity, self.ends_s - self._progress_s), None)]
+        if self._takes == OUT_OF_MEMORY:
+            said += self._follow(Failed(message.task_id, Failure("out_of_memory", "too much")), None)
+        elif isinstance(message, OpenDocument):
+            said += self._follow(self._machine.documents[message.path].opened(message.task_id), None)
+        else:
+            said += self._go_on(message)
         self._begin()
+        return said
 
-    def _end(self, message: Arrived) -> None:
-        self.task_ids.discard(message.task_id)
-        self._machine.say(self, message)
+    def _go_on(self, message: ReadPage | Completions) -> Sequence[Arrived]:
+        """What a page asks or ends with."""
+        number = message.task_id
+        page, texts = self._reading[number]
+        document = self._machine.documents[page.path]
+        if (page.size, page.mtime_ns) != document.version:
+            return self._follow(Failed(number, Failure("changed", "another version")), None)
+        if document.problem is not None:
+            return self._follow(Failed(number, document.problem), None)
+        texts += (answer.text for answer in message.completions) if isinstance(message, Completions) else ()
+        if len(texts) == 3:
+            reading = Reading(" ".join(texts), (), 0, 0, ink_outside=0.25, text_layer_agreement=0.5, width=1, height=1)
+            return self._follow(Finished(number, reading), None)
+        name = "" if document.asks_the_same else page.page_index
+        num_rounds = len(texts)  # the first asks one question
+        questions = tuple(question(f"{name}{part}") for part in QUESTIONS[num_rounds])
+        return self._follow(RequestBatch(number, num_rounds, questions), os.dup(PIXELS))
 
 
-QUESTION = Request(Pixels(1, 1, b"\0\0\0"), "", Sampling(1))
+def _at(seconds: Seconds, attempt: int) -> float:
+    return seconds[min(attempt, len(seconds)) - 1] if isinstance(seconds, tuple) else seconds
 
 
-class SimulatedMachine:
-    """A pool of workers, and engines that answer at once. now_s: its clock, which moves while the run waits. begun: how
-    often each page was given to a worker, by path and index."""
+_, PIXELS = share_batch(0, [Request(Pixels(1, 1, b"\0\0\0"), "", Sampling(8))])
+
+
+def question(prompt: str) -> Question:
+    return Question(0, 1, 1, prompt, Sampling(8), None, digest=prompt)
+
+
+SETUP = Setup(dpi=1, password=None, max_new_tokens=1, penalties=False, memory_bytes=1)
+
+
+class SimulatedMachine(WorkerPool):
+    """A pool of workers, and an engine that answers with prompts in capitals, the newest first.
+
+    now: the clock, which moves while the run waits. begun, opened: how often a worker began with each page, by path and
+    index, and with opening each document. cost: how many workers were lost while they were at each of these. fetched:
+    how often each object was fetched. kills: when somebody kills the
+    worker that holds most.
+    """
 
     channels = ()
 
-    def __init__(self, documents: dict[str, Simulated], num_workers: int, page_timeout_s: float) -> None:
+    def __init__(
+        self,
+        documents: dict[str, Simulated],
+        workers: int = 2,
+        *,
+        answer_s: float = 0.0,
+        kills: Sequence[float] = (),
+    ) -> None:
         self.documents = documents
-        self.now_s = 0.0
-        self.num_lost = 0
         self.begun: Counter[tuple[str, int]] = Counter()
-        self._page_timeout_s = page_timeout_s
-        self._said: list[tuple[SimulatedWorker, Arrived]] = []
-        self._asked: list[int] = []
-        self.workers = [SimulatedWorker(self) for _ in range(num_workers)]
+        self.opened: Counter[str] = Counter()
+        self.cost: Counter[tuple[str, int | None]] = Counter()
+        self.fetched: Counter[str] = Counter()
+        self.most_in_flight = self.num_retired = 0
+        self._now_s = 0.0
+        self._answer_s = answer_s
+        self._kills = deque(sorted(kills))
+        self._asked: list[tuple[float, int, SharedBatch]] = []
+        self._num_idle_waits = 0
+        super().__init__(workers, SETUP)
 
-    def say(self, worker: SimulatedWorker, message: Arrived) -> None:
-        self._said.append((worker, message))
+    def now(self) -> float:
+        return self._now_s
 
-    def with_room(self) -> list[SimulatedWorker]:
-        return WorkerPool.with_room(self)  # type: ignore[arg-type, return-value]
+    def num_in_flight(self) -> int:
+        return sum(worker.num_reading for worker in self._all())
 
-    def wait(self, timeout_s: float, beside: object) -> list[tuple[SimulatedWorker, Arrived]]:
-        busy = [worker for worker in self.workers if worker.doing]
-        if timeout_s and not self._said and not self._asked and busy:
-            ends_s = min(min(worker.ends_s, worker.began_s + self._page_timeout_s) for worker in busy)
-            self.now_s = max(self.now_s, ends_s)
-            for worker in busy:
-                if worker.ends_s <= self.now_s + 1e-9 and not worker.crashes:
-                    worker.finish()
-        said, self._said = self._said, []
-        return said
+    def _all(self) -> list[Any]:
+        return self.workers + self._retired
+
+    def _start_worker(self) -> SimulatedWorker:
+        return SimulatedWorker(self)
+
+    def retire(self, worker: Worker) -> None:
+        self.num_retired += 1
+        super().retire(worker)
+
+    def wait(self, timeout_s: float, beside: object = ()) -> list[tuple[Worker, Arrived]]:
+        workers = self._all()
+        self._num_idle_waits = 0 if any(worker.doing for worker in workers) else self._num_idle_waits + 1
+        assert self._num_idle_waits < 5000, "the loop does not end"
+        next_s = min((*(worker.ends_s for worker in workers), *(due_s for due_s, _, _ in self._asked), *self._kills))
+        self._now_s = max(self._now_s, min(self._now_s + timeout_s, next_s))
+        while self._kills and self._kills[0] <= self._now_s:
+            self._kills.popleft()
+            max(self.workers, key=lambda worker: len(worker.task_ids)).die(_killing("worker", 0, 0))
+        return [(worker, message) for worker in self._all() for message in worker.receive()]
 
     def replace_lost(self, timeout_s: float) -> list[Loss]:
-        losses = []
-        for worker in [worker for worker in self.workers if worker.doing]:
-            crashed = worker.crashes and worker.ends_s <= self.now_s + 1e-9
-            if crashed or worker.busy_s >= timeout_s - 1e-6:
-                failure = Failure("crashed" if crashed else "timeout", "lost")
-                losses.append(Loss(worker, frozenset(worker.task_ids), worker.doing, worker.busy_s, failure))
-                self.workers[self.workers.index(worker)] = SimulatedWorker(self)
-        self.num_lost += len(losses)
+        losses = super().replace_lost(timeout_s)
+        self.cost.update(loss.worker.at for loss in losses if loss.doing)
         return losses
 
-    def retire(self, worker: SimulatedWorker) -> None:
-        raise AssertionError("no page runs out of memory here")
-
-    def recycle_workers(self) -> None:
-        pass
-
     def ask(self, key: int, batch: SharedBatch) -> None:
-        self._asked.append(key)
+        self._asked.append((self._now_s + self._answer_s, key, batch))
 
     def take_answers(self) -> list[tuple[int, tuple[Completion, ...]]]:
-        asked, self._asked = self._asked, []
-        return [(key, (Completion("", "stop", 1, 1, 1.0, 0.0),)) for key in asked]
+        due = [asked for asked in self._asked if asked[0] <= self._now_s]
+        self._asked = [asked for asked in self._asked if asked[0] > self._now_s]
+        return [(key, tuple(map(answer, batch.message.questions))) for _, key, batch in reversed(due)]
+
+    def pipeline(self, plan: RowPlan, *, pages_in_flight: int = 6, engines: Any = None) -> Pipeline:
+        return Pipeline(plan, self, Counts(), lambda: (engines or self, pages_in_flight), 60.0)
+
+    def rows(
+        self,
+        *,
+        pages_in_flight: int = 6,
+        limit: int | None = None,
+        max_unreleased: int | None = None,
+        stop: StopSwitch | None = None,
+        engines: Any = None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> Iterator[Row]:
+        """Read the documents; a row is released as soon as all before it are there."""
+        documents = [Document(path, path) for path in self.documents]
+        plan = RowPlan(documents, None, None, limit=limit, max_unreleased=max_unreleased)
+        pipeline = self.pipeline(plan, pages_in_flight=pages_in_flight, engines=engines)
+        early, following = set[int](), 0
+        for key, result in pipeline.results(stop or StopSwitch(), tick):
+            early.add(plan.output_index(key))
+            while following in early:
+                plan.end_of_window += 1
+                early.remove(following)
+                following += 1
+            yield Row(key, result, self.now())
+
+
+def answer(question: Question) -> Completion:
+    return Completion(question.prompt.upper(), "stop", 1, 1, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -193,33 +336,11 @@ class Row:
     at_s: float
 
 
-def simulate(
-    *documents: Simulated,
-    workers: int = 2,
-    pages_in_flight: int = 6,
-    page_timeout_s: float = 60.0,
-    limit: int | None = None,
-    max_unreleased: int | None = None,
-) -> list[Row]:
+def simulate(*documents: Simulated, workers: int = 2, **options: Any) -> list[Row]:
     """Read the documents with a simulated machine."""
-    by_path = {f"/{number}": document for number, document in enumerate(documents)}
-    machine = SimulatedMachine(by_path, workers, page_timeout_s)
-    plan = RowPlan([Document(path, path) for path in by_path], None, None, limit=limit, max_unreleased=max_unreleased)
-    pipeline = Pipeline(
-        plan,
-        machine,  # type: ignore[arg-type]
-        Counts(),
-        lambda: (machine, pages_in_flight),  # type: ignore[arg-type, return-value]
-        page_timeout_s,
-    )
-    rows: list[Row] = []
-    waiting: set[int] = set()
-    following = 0
-    for key, result in pipeline.results(StopSwitch(), lambda: None):
-        rows.append(Row(key, result, machine.now_s))
-        waiting.add(plan.output_index(key))
-        while following in waiting:
-            plan.end_of_window += 1
-            waiting.remove(following)
-            following += 1
-    return rows
+    return list(machine_with(*documents, workers=workers).rows(**options))
+
+
+def machine_with(*documents: Simulated, **options: Any) -> SimulatedMachine:
+    """A machine with the documents /0, /1 and so on."""
+    return SimulatedMachine({f"/{number}": document for number, document in enumerate(documents)}, **options)
