@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from batchocr.data import Sampling
-from batchocr.engine.backend.base import Ops, SamplerRows
+from batchocr.engine.backend.base import SamplerRows
 from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 
 
 class Sampler:

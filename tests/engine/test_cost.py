@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from batchocr.engine.backend.base import PagedContext, Segments
 from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.language import LanguageModel
 from batchocr.engine.model.vision import VisionModel
 from batchocr.planning.cost import decode_flop, num_parameters, prefill_flop, vision_flop
@@ -59,7 +59,7 @@ def linear_flop(call: Callable[[], object]) -> int:
 
 
 def test_torch_counts_the_same_in_the_linear_layers_of_the_vision_model() -> None:
-    model = VisionModel(SMALL_VISION, MINERU.images, RandomWeights(), ReferenceOps(CPU), HostDevice(CPU))
+    model = VisionModel(SMALL_VISION, MINERU.images, RandomWeights(), Ops(CPU), HostDevice(CPU))
     grids = [(4, 6), (2, 2)]
     patches = torch.zeros(28, SMALL_VISION.patch_width, dtype=torch.uint8)
 
@@ -69,7 +69,7 @@ def test_torch_counts_the_same_in_the_linear_layers_of_the_vision_model() -> Non
 
 
 def test_torch_counts_the_same_in_the_linear_layers_of_the_language_model() -> None:
-    ops = ReferenceOps(CPU)
+    ops = Ops(CPU)
     model = LanguageModel(SMALL_LANGUAGE, RandomWeights(), ops, CPU)
     lengths = [9, 4]
     cache, slots, positions = model.new_cache(2), torch.arange(13), torch.zeros(3, 13, dtype=torch.int64)

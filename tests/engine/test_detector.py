@@ -19,7 +19,7 @@ from transformers import AutoModelForObjectDetection
 
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.detector import Detector, prepared
@@ -79,7 +79,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Detector:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     checkpoint = make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
-    return load_model(checkpoint, device=HostDevice(CPU), dtype=torch.float32, ops=ReferenceOps(CPU))
+    return load_model(checkpoint, device=HostDevice(CPU), dtype=torch.float32, ops=Ops(CPU))
 
 
 def expected_input(page: Pixels) -> Tensor:

@@ -18,7 +18,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from batchocr.engine.backend.base import Ops, PagedContext, Segments
+from batchocr.engine.backend.base import PagedContext, Segments
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.language import LanguageModel
 from batchocr.engine.model.vision import VisionModel
 from tests.engine.test_cuda_path import CUDA, FP8, FakeCudaDevice, Indexing, ShapelyWeights

@@ -13,7 +13,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.rope import mrope_positions
@@ -60,7 +60,7 @@ CPU = torch.device("cpu")
 
 
 KINDS = {
-    "reference": lambda: (ReferenceOps(CPU), HostDevice(CPU)),
+    "reference": lambda: (Ops(CPU), HostDevice(CPU)),
     "cpu": lambda: (CpuOps(), HostDevice(CPU)),
     "late": lambda: (CapturableOps(CPU), LateDevice()),
 }

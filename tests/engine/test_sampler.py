@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from batchocr.data import Sampling
 from batchocr.engine.backend.base import SamplerRows
 from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.sampler import Sampler
 
 VOCABULARY = 7
@@ -23,7 +23,7 @@ STEPS = 40
 
 def new_sampler(num_rows: int) -> Sampler:
     cpu = torch.device("cpu")
-    ops, device = ReferenceOps(cpu), HostDevice(cpu)
+    ops, device = Ops(cpu), HostDevice(cpu)
     return Sampler(ops, device, num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=STEPS)
 
 
@@ -113,7 +113,7 @@ class WorkOnDevice(TorchDispatchMode):
         return result
 
 
-class ChooseNothing(ReferenceOps):
+class ChooseNothing(Ops):
     """Leaves only what the sampler itself does."""
 
     def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:

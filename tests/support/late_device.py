@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from batchocr.engine.backend.device import HostDevice, HostMark, Mark, Result
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 
 
-class CapturableOps(ReferenceOps):
+class CapturableOps(Ops):
     """Lets the late device "capture" what a real graph could not."""
 
     capturable = True

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext, ResizePlan, Rows, Segments
 from batchocr.engine.backend.cpu_paged import Places, attend
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.resize import cut_patches
 from batchocr.machine import multiplies_bfloat16
 
@@ -23,8 +23,8 @@ _QUICK_GELU = 1.702
 PostOp = Literal["none", "swish", "gelu"]
 
 
-class CpuOps(ReferenceOps):
-    """Implements `backend.base.Ops`. Needs a torch with oneDNN.
+class CpuOps(Ops):
+    """Needs a torch with oneDNN.
 
     Measured on an AMD EPYC with AVX-512 against `F.linear` (MKL): packed weights take a third of the time for the few
     rows of a decode step and 90 % of it for thousands; an activation or residual fused into the product costs nothing,

@@ -27,7 +27,7 @@ from batchocr.engine.backend.cuda import (
     RotaryStore,
     Sample,
 )
-from batchocr.engine.backend.reference import ReferenceOps, activate
+from batchocr.engine.backend.reference import Ops, activate
 from batchocr.engine.backend.trial import Candidate, Trial, choose
 from batchocr.processes.engine_messages import KernelChoice
 
@@ -63,7 +63,7 @@ class CudaTrials:
         self._device = device
         self._dtype = dtype
         self._timer = timer
-        self._reference = ReferenceOps(device)
+        self._reference = Ops(device)
         self._generator = torch.Generator(device).manual_seed(0)
         # The error of rounding the result alone, with a margin for a different order of summation.
         self._max_error = 1e-4 if dtype == torch.float32 else 2e-2

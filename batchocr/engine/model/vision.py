@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend.base import Affine, Linear, Ops, Rows, Segments
+from batchocr.engine.backend.base import Affine, Linear, Rows, Segments
 from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.preprocess import PatchGrid
 from batchocr.engine.model.rope import inverse_frequencies, vision_positions
 from batchocr.engine.model.weights import WeightReader
