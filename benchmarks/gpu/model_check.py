@@ -24,7 +24,7 @@ from torch import Tensor
 from batchocr.data import Pixels
 from batchocr.engine import backend
 from batchocr.engine.backend.base import PagedContext, Segments
-from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.prompt import PromptFormat, PromptTokens
@@ -62,7 +62,7 @@ def check_tiny_model(name: str, device_name: str, folder: Path) -> Row:
     """A row: whether the backend gives the reference's tokens and logits for the tiny checkpoint in `folder`."""
     device = backend.select_device(device_name)
     ours = load(folder, device_name, "float32")
-    reference = load_model(folder, device=HostDevice(device), dtype=torch.float32, ops=Ops(device))
+    reference = load_model(folder, device=Device(device), dtype=torch.float32, ops=Ops(device))
     wanted = answers(reference, folder, llm_batch_size=24)
     same = all(answers(ours, folder, llm_batch_size=size) == wanted for size in (1, 5, 24))
     pixels = Noise(1 << 22).pixels(500, 300)

@@ -21,7 +21,7 @@ from transformers import ProcessorMixin, Qwen2VLImageProcessorPil
 from batchocr.config import Config
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.engine.backend.base import Affine, Linear
-from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.reference import Ops
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import load_model
@@ -456,5 +456,5 @@ def test_the_fingerprint_changes_with_whatever_may_change_the_text(sound: Path, 
 
 def test_weights_are_kept_in_the_dtype_asked_for(sound: Path) -> None:
     cpu = torch.device("cpu")
-    model = load_model(sound, device=HostDevice(cpu), dtype=torch.bfloat16, ops=Ops(cpu))
+    model = load_model(sound, device=Device(cpu), dtype=torch.bfloat16, ops=Ops(cpu))
     assert model.language.dtype == torch.bfloat16

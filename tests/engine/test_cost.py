@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from batchocr.engine.backend.base import PagedContext, Segments
-from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.language import LanguageModel
 from batchocr.engine.model.vision import VisionModel
@@ -59,7 +59,7 @@ def linear_flop(call: Callable[[], object]) -> int:
 
 
 def test_torch_counts_the_same_in_the_linear_layers_of_the_vision_model() -> None:
-    model = VisionModel(SMALL_VISION, MINERU.images, RandomWeights(), Ops(CPU), HostDevice(CPU))
+    model = VisionModel(SMALL_VISION, MINERU.images, RandomWeights(), Ops(CPU), Device(CPU))
     grids = [(4, 6), (2, 2)]
     patches = torch.zeros(28, SMALL_VISION.patch_width, dtype=torch.uint8)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext, Rows, Segments
 from batchocr.engine.backend.cuda import CudaOps, PlainLinear
-from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.fp8 import Fp8Kernels, add_layer_norm_quantize_, gelu_bias_quantize, quantize_rows
 from batchocr.engine.backend.reference import Ops, activate
 from batchocr.engine.model.language import LanguageModel
@@ -106,7 +106,7 @@ class Spoiling(Ops):
 
 def embeddings(ops: Ops) -> Tensor:
     """What a small vision model makes of two images."""
-    model = VisionModel(VISION, MINERU.images, RandomWeights(), ops, HostDevice(CPU))
+    model = VisionModel(VISION, MINERU.images, RandomWeights(), ops, Device(CPU))
     patches = torch.randint(0, 256, (28, 588), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     return model.encode(patches, GRIDS)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from batchocr.data import Pixels, Request, Sampling
-from batchocr.engine.backend.device import CaptureError, Device, HostDevice, Mark, Result
+from batchocr.engine.backend.device import CaptureError, Device, Mark, Result
 from batchocr.engine.backend.reference import Ops
 from batchocr.engine.engine import Engine
 from batchocr.engine.graphs import DecodeGraphs, graph_sizes
@@ -75,7 +75,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(checkpoint: Path) -> Answers:
     """The answers with a device that does everything immediately."""
-    return run(Engine(load(checkpoint, HostDevice(CPU), Ops(CPU)), LIMITS))
+    return run(Engine(load(checkpoint, Device(CPU), Ops(CPU)), LIMITS))
 
 
 @pytest.fixture

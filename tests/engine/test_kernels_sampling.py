@@ -12,7 +12,7 @@ from torch import Tensor
 
 from batchocr.data import Sampling
 from batchocr.engine.backend.base import SamplerRows
-from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.kernels import sampling, vocabulary_piece
 from batchocr.engine.backend.reference import Ops
 from batchocr.engine.sampler import Sampler
@@ -65,7 +65,7 @@ class BothSamplers:
         self._longest = max_new_tokens
         self._ops = RecordingOps(reference=True), RecordingOps(reference=False)
         self._samplers = [
-            Sampler(ops, HostDevice(device), num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=max_new_tokens)
+            Sampler(ops, Device(device), num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=max_new_tokens)
             for ops in self._ops
         ]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from batchocr.data import Completion, LoopCheck, Pixels, Request, Sampling
-from batchocr.engine.backend.device import Device, HostDevice
+from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.reference import Ops
 from batchocr.engine.decode_stage import goes_in_circles
 from batchocr.engine.engine import Engine
@@ -25,7 +25,7 @@ MAX_NEW_TOKENS = 900
 
 @pytest.fixture(
     scope="module",
-    params=[HostDevice(CPU), pytest.param(LateDevice(), marks=pytest.mark.long)],
+    params=[Device(CPU), pytest.param(LateDevice(), marks=pytest.mark.long)],
     ids=["host", "late"],
 )
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:

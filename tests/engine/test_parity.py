@@ -12,7 +12,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.backend.cpu import CpuOps
-from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.reference import Ops
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
@@ -60,8 +60,8 @@ CPU = torch.device("cpu")
 
 
 KINDS = {
-    "reference": lambda: (Ops(CPU), HostDevice(CPU)),
-    "cpu": lambda: (CpuOps(), HostDevice(CPU)),
+    "reference": lambda: (Ops(CPU), Device(CPU)),
+    "cpu": lambda: (CpuOps(), Device(CPU)),
     "late": lambda: (CapturableOps(CPU), LateDevice()),
 }
 LATE, REFERENCE, CPU_OPS = ((shape, kind) for shape, kind in zip(SHAPES, ("late", "reference", "cpu"), strict=True))

@@ -13,7 +13,7 @@ import torch
 from batchocr.config import BackendName, VitDType
 from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.cuda import CudaOps
-from batchocr.engine.backend.device import Device, HostDevice
+from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.trial import unwanted
 from batchocr.errors import UsageError
@@ -137,7 +137,7 @@ def open_device(device: torch.device, *, one_stream: bool = False) -> Device:
             one_stream=one_stream or _is_set("BATCHOCR_STREAMS", "one"),
             graphs=not _is_set("BATCHOCR_GRAPHS", "0"),
         )
-    return HostDevice(device)
+    return Device(device)
 
 
 def _is_set(variable: str, value: str) -> bool:
