@@ -22,8 +22,7 @@ class KVCache:
         self.num_blocks: int = pool.shape[2] - 1
         self.block_size: int = pool.shape[3]
         self._lanes = [SCRATCH_BLOCK + 1 + lane * self.num_blocks // num_lanes for lane in range(num_lanes)]
-        self._free: set[int] = set()
-        self.reset()
+        self._free = set(range(SCRATCH_BLOCK + 1, SCRATCH_BLOCK + 1 + self.num_blocks))
 
     @property
     def num_free(self) -> int:
@@ -33,10 +32,6 @@ class KVCache:
     def num_tokens(self) -> int:
         """How many tokens the whole pool can hold."""
         return self.num_blocks * self.block_size
-
-    def reset(self) -> None:
-        """Mark every block as free, including those in use."""
-        self._free = set(range(SCRATCH_BLOCK + 1, SCRATCH_BLOCK + 1 + self.num_blocks))
 
     def wipe(self, blocks: Tensor) -> None:
         """Set these blocks to zero. blocks: int64 [n] on the pool's device."""

@@ -92,12 +92,11 @@ class Scheduler:
         self._preempted.append(again)
 
     def clear(self) -> None:
-        """Forget every sequence, running or waiting, and free all rows and blocks, even after an exception."""
-        self.running.clear()
+        """Forget every sequence, running or waiting, and free all rows and blocks."""
+        while self.running:
+            self._end(self.running[-1])
         self._preempted.clear()
         self._queue.clear()
-        self._cache.reset()
-        self._sampler.reset()
 
     def _end(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
