@@ -212,12 +212,8 @@ def _image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
     for name in ("do_resize", "do_rescale", "do_normalize"):
         if values.get(name) is False:
             raise ModelError(f"{folder}: the preprocessor sets {name} to false, which batchocr does not support")
-    for name, expected in (
-        ("patch_size", vision.patch_size),
-        ("merge_size", vision.merge_size),
-        ("temporal_patch_size", vision.temporal_patch_size),
-    ):
-        if values.get(name, expected) != expected:
+    for name in ("patch_size", "merge_size", "temporal_patch_size"):
+        if values.get(name, expected := getattr(vision, name)) != expected:
             raise ModelError(f"{folder}: {name} is {values[name]} in the preprocessor, {expected} in the model")
     try:
         red, green, blue = values.get("image_mean", (0.48145466, 0.4578275, 0.40821073))
@@ -247,6 +243,4 @@ def _preprocessor_values(folder: Path) -> dict[str, Any]:
         nested = read_json(folder, "processor_config.json").get("image_processor")
         if isinstance(nested, dict):
             return nested
-    if not (folder / "preprocessor_config.json").exists():
-        raise ModelError(f"{folder} holds no preprocessor_config.json, which says how images are resized")
     return read_json(folder, "preprocessor_config.json")
