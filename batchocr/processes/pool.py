@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from batchocr.errors import BatchOcrError
 from batchocr.machine import peak_resident_bytes
@@ -50,12 +49,10 @@ class WorkerPool:
             self.close()
             raise
 
-    def __enter__(self) -> WorkerPool:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open_alone(self, path: str, timeout_s: float) -> Opened | Failed | Loss:
