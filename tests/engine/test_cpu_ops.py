@@ -72,8 +72,8 @@ def test_a_linear_layer_is_that_of_the_reference(
 def test_an_mlp_is_that_of_the_reference(
     ops: CpuOps, activation: Activation, rows: int, bias: bool, residual: bool, dtype: torch.dtype, bound: float
 ) -> None:
-    inner_width = 2 * OUT if activation == "silu_mul" else OUT
-    inner = affine(inner_width, WIDTH, bias=bias, dtype=dtype)
+    gated = activation == "silu_mul"
+    inner = affine(2 * OUT if gated else OUT, WIDTH, bias=bias and not gated, dtype=dtype)
     outer = affine(WIDTH, OUT, bias=bias, dtype=dtype)
     x = 3 * torch.randn(rows, WIDTH, dtype=dtype)
     added = torch.randn(rows, WIDTH, dtype=dtype) if residual else None

@@ -110,8 +110,9 @@ class _Packed:
 
 
 def _gated_mlp(inner: Affine, outer: Affine) -> Linear:
-    first, second = _halves(inner)
-    gate, up, down = _Packed(first, "swish"), _Packed(second), _Packed(outer)
+    assert inner.bias is None
+    first, second = inner.weight.chunk(2)
+    gate, up, down = _Packed(Affine(first), "swish"), _Packed(Affine(second)), _Packed(outer)
 
     def run(x: Rows, residual: Tensor | None = None) -> Tensor:
         assert isinstance(x, Tensor)
@@ -124,13 +125,6 @@ def _gated_mlp(inner: Affine, outer: Affine) -> Linear:
 def _product_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type in which this CPU multiplies matrices of a type."""
     return torch.float32 if dtype == torch.bfloat16 and not multiplies_bfloat16() else dtype
-
-
-def _halves(layer: Affine) -> tuple[Affine, Affine]:
-    """The two layers stacked in one weight matrix."""
-    first, second = layer.weight.chunk(2)
-    first_bias, second_bias = (None, None) if layer.bias is None else layer.bias.chunk(2)
-    return Affine(first, first_bias), Affine(second, second_bias)
 
 
 def _resize(image: Tensor, plan: ResizePlan) -> Tensor:
