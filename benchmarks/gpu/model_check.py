@@ -36,6 +36,7 @@ from benchmarks.record import Record, Row, benchmark_parser
 from benchmarks.trace import Ask, Noise
 from benchmarks.true_shape import checkpoint
 from tests.support.checkpoints import SHAPES, TokenIdFormat, answers_of, make_checkpoint
+from tests.support.whole_vit import encode
 
 QUESTION = "\nText Recognition:"
 
@@ -113,7 +114,7 @@ def our_logits(model: Model, pixels: Pixels, tokens: Sequence[int]) -> Tensor:
     device, language = model.device.torch_device, model.language
     with model.device.main():
         grid = model.preprocessor.patch_grid(pixels.height, pixels.width, None)
-        embeddings = model.vision.encode(model.preprocessor.patches([(pixels, None)]), [grid])
+        embeddings = encode(model.vision, model.preprocessor.patches([(pixels, None)]), [grid])
         prompt = model.prompts.encode(QUESTION, len(embeddings))
         merge_size = model.architecture.vision.merge_size
         length = len(prompt.token_ids)

@@ -19,6 +19,7 @@ from tests.engine.test_cuda_layers import LANGUAGE as SMALL_LANGUAGE
 from tests.engine.test_cuda_layers import VISION as SMALL_VISION
 from tests.engine.test_cuda_layers import RandomWeights
 from tests.support.mineru_shape import MINERU
+from tests.support.whole_vit import encode
 
 CPU = torch.device("cpu")
 VISION, LANGUAGE = MINERU.vision, MINERU.language
@@ -64,7 +65,7 @@ def test_torch_counts_the_same_in_the_linear_layers_of_the_vision_model() -> Non
     patches = torch.zeros(28, SMALL_VISION.patch_width, dtype=torch.uint8)
 
     attention = 4.0 * (24**2 + 4**2) * SMALL_VISION.width * SMALL_VISION.depth
-    counted = linear_flop(lambda: model.encode(patches, grids))
+    counted = linear_flop(lambda: encode(model, patches, grids))
     assert vision_flop(SMALL_VISION, [24, 4]) == counted + attention
 
 

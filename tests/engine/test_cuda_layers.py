@@ -20,6 +20,7 @@ from batchocr.engine.model.vision import VisionModel
 from batchocr.engine.model.weights import WeightReader
 from batchocr.processes.engine_messages import KernelChoice
 from tests.support.mineru_shape import MINERU
+from tests.support.whole_vit import encode
 
 CPU = torch.device("cpu")
 REFERENCE = Ops(CPU)
@@ -108,7 +109,7 @@ def embeddings(ops: Ops) -> Tensor:
     """What a small vision model makes of two images."""
     model = VisionModel(VISION, MINERU.images, RandomWeights(), ops, Device(CPU))
     patches = torch.randint(0, 256, (28, 588), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    return model.encode(patches, GRIDS)
+    return encode(model, patches, GRIDS)
 
 
 def logits(ops: Ops) -> Tensor:
