@@ -29,14 +29,14 @@ class WorkerPool:
     """A constant number of workers. Belongs to one thread.
 
     The run's loop: `wait` for what they say, `replace_lost`, `recycle_workers`, give them work with `Worker.send`.
-    workers: those to give new work to. Others may still be finishing what they hold. peak_worker_bytes: the most memory
-    that any of those that have ended held, as far as is known.
     """
 
     def __init__(self, count: int, setup: Setup, command: Sequence[str] = WORKER_COMMAND) -> None:
         """Start them. Raises BatchOcrError."""
         self.workers: list[Worker] = []
+        """Those to give new work to. Others may still be finishing what they hold."""
         self.peak_worker_bytes: int | None = None
+        """The most memory that any of those that have ended held, as far as is known."""
         self._setup = setup
         self._command = command
         self._clock = RunningClock()

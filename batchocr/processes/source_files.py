@@ -42,13 +42,14 @@ _ESCAPED = re.compile(r"\\ud(c[89a-f][0-9a-f])")
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A document's file, which is the version that its rows were read from. size: in bytes."""
+    """A document's file, which is the version that its rows were read from."""
 
     path: str
     source: str
     doc_id: str
     page_count: int
     size: int
+    """In bytes."""
     mtime_ns: int
 
 
