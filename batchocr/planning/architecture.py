@@ -213,7 +213,8 @@ def _image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
         if values.get(name) is False:
             raise ModelError(f"{folder}: the preprocessor sets {name} to false, which batchocr does not support")
     for name in ("patch_size", "merge_size", "temporal_patch_size"):
-        if values.get(name, expected := getattr(vision, name)) != expected:
+        expected = getattr(vision, name)
+        if values.get(name, expected) != expected:
             raise ModelError(f"{folder}: {name} is {values[name]} in the preprocessor, {expected} in the model")
     try:
         red, green, blue = values.get("image_mean", (0.48145466, 0.4578275, 0.40821073))

@@ -45,7 +45,7 @@ Sample = Callable[[Tensor, Tensor, SamplerRows, int], tuple[Tensor, Tensor]]
 # By keyword, as a dataclass takes an operation that it inherits for the default of the field of that name.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaOps(Ops):
-    """With what was chosen for each operation."""
+    """The operations of an NVIDIA GPU, as they were chosen there."""
 
     name = "cuda"
     kv_block_size = 64
