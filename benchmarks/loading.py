@@ -59,6 +59,6 @@ def note_kernels(record: Record, model: Model) -> None:
     """Record which implementation each operation uses."""
     record.note("backend", model.ops.name)
     record.note("dtype", str(model.language.dtype).removeprefix("torch."))
-    record.note("kernels", [str(choice) for choice in getattr(model.ops, "choices", ())])
+    record.note("kernels", [str(choice) for choice in model.ops.choices])
     if model.device.torch_device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()

@@ -18,22 +18,20 @@ from batchocr.engine.sequence import Sequence
 
 
 class DecodeRows:
-    """Rows numbered like the sampler's. The last one belongs to no sequence and absorbs the padding of a batch.
-
-    block_tables: int32 [rows, max blocks]. length: tokens of the sequence, including the newest one, which is not yet
-    in the cache, int64 [rows]. position_shift: a token's M-RoPE position minus its index, int64 [rows].
-    last_token: int64 [rows].
-    """
+    """Rows numbered like the sampler's. The last one belongs to no sequence and absorbs the padding of a batch."""
 
     def __init__(self, device: Device, *, num_rows: int, max_blocks: int, block_size: int) -> None:
         self._device = device
         self._block_size = block_size
         on = device.torch_device
         self._block_tables = torch.full((num_rows + 1, max_blocks), SCRATCH_BLOCK, dtype=torch.int32, device=on)
-        # A row without a sequence has length 1, because padding must be decodable.
         self._length = torch.ones(num_rows + 1, dtype=torch.int64, device=on)
+        """Tokens of each sequence with the newest, which is not yet in the cache; 1 in a row without a sequence, as
+        padding must be decodable."""
         self._position_shift, self._last_token = torch.zeros(2, num_rows + 1, dtype=torch.int64, device=on)
+        """Of each sequence, a token's M-RoPE position minus its index; and its newest token."""
         self._known_blocks = [0] * num_rows
+        """How many blocks of each row's sequence are in its block table."""
         self.spare = num_rows
 
     def begin(self, batch: Collection[Sequence], index: Tensor, tokens: Tensor) -> None:

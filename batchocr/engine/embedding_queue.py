@@ -8,15 +8,13 @@ from batchocr.engine.sequence import Sequence
 
 
 class EmbeddingQueue:
-    """A FIFO queue bounded in image tokens. A sequence larger than the bound may enter an empty queue.
-
-    num_tokens: image tokens of the waiting sequences, and of those whose batch is on the device as a whole.
-    """
+    """A FIFO queue bounded in image tokens. A sequence larger than the bound may enter an empty queue."""
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
         self._waiting: deque[Sequence] = deque()
         self.num_tokens = 0
+        """Image tokens of the waiting sequences, and of those whose batch is on the device as a whole."""
 
     def __len__(self) -> int:
         return len(self._waiting)

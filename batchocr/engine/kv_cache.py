@@ -13,17 +13,16 @@ class KVCache:
 
     The blocks of a sequence are contiguous where possible, so that a backend can read them without copying: each
     sequence begins in a lane of its own and grows from there.
-
-    pool: [layers, 2, blocks, block_size, kv_heads, head_dim]. num_lanes: how many sequences are expected at once.
     """
 
     def __init__(self, pool: Tensor, num_lanes: int) -> None:
+        """num_lanes: how many sequences are expected at once."""
         self.pool = pool
+        """[layers, 2, blocks, block_size, kv_heads, head_dim]."""
         self.num_blocks: int = pool.shape[2] - 1
         self.block_size: int = pool.shape[3]
         self._lanes = [SCRATCH_BLOCK + 1 + lane * self.num_blocks // num_lanes for lane in range(num_lanes)]
-        self._free: set[int] = set()
-        self.reset()
+        self._free = set(range(SCRATCH_BLOCK + 1, SCRATCH_BLOCK + 1 + self.num_blocks))
 
     @property
     def num_free(self) -> int:
@@ -33,10 +32,6 @@ class KVCache:
     def num_tokens(self) -> int:
         """How many tokens the whole pool can hold."""
         return self.num_blocks * self.block_size
-
-    def reset(self) -> None:
-        """Mark every block as free, including those in use."""
-        self._free = set(range(SCRATCH_BLOCK + 1, SCRATCH_BLOCK + 1 + self.num_blocks))
 
     def wipe(self, blocks: Tensor) -> None:
         """Set these blocks to zero. blocks: int64 [n] on the pool's device."""

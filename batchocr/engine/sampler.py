@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from batchocr.data import Sampling
-from batchocr.engine.backend.base import Ops, SamplerRows
+from batchocr.engine.backend.base import SamplerRows
 from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 
 
 class Sampler:
@@ -23,19 +24,12 @@ class Sampler:
         self._ops = ops
         self._device = device
         self._rows = SamplerRows.empty(num_rows + 1, vocab_size, max_new_tokens, device.torch_device)
-        self._num_rows = num_rows
-        self._free: list[int] = []
+        self._free = list(range(num_rows - 1, -1, -1))
         self._unwritten: dict[int, Sampling] = {}
-        self.reset()
 
     @property
     def num_free(self) -> int:
         return len(self._free)
-
-    def reset(self) -> None:
-        """Mark every row as free, including those in use."""
-        self._free = list(range(self._num_rows - 1, -1, -1))
-        self._unwritten.clear()
 
     def bind(self, sampling: Sampling) -> int:
         """Hand out a free row for a sequence."""

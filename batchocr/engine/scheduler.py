@@ -12,14 +12,13 @@ from batchocr.processes.meter import Meter
 
 
 class Scheduler:
-    """Owns the running sequences, oldest first, and the preempted ones, which are admitted before the queue.
-
-    prefill_max_tokens: limit of one batch; lowered if device memory turns out too small.
-    """
+    """Owns the running sequences and the preempted ones, which are admitted before the queue."""
 
     def __init__(self, queue: EmbeddingQueue, cache: KVCache, sampler: Sampler, *, prefill_max_tokens: int) -> None:
         self.running: list[Sequence] = []
+        """Oldest first."""
         self.prefill_max_tokens = prefill_max_tokens
+        """Of one batch; lowered if device memory turns out too small."""
         self._queue = queue
         self._cache = cache
         self._sampler = sampler
@@ -92,12 +91,11 @@ class Scheduler:
         self._preempted.append(again)
 
     def clear(self) -> None:
-        """Forget every sequence, running or waiting, and free all rows and blocks, even after an exception."""
-        self.running.clear()
+        """Forget every sequence, running or waiting, and free all rows and blocks."""
+        while self.running:
+            self._end(self.running[-1])
         self._preempted.clear()
         self._queue.clear()
-        self._cache.reset()
-        self._sampler.reset()
 
     def _end(self, sequence: Sequence) -> None:
         self.running.remove(sequence)

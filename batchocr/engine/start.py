@@ -62,7 +62,7 @@ def try_kernels(device: torch.device, name: BackendName, dtype_name: DType) -> K
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
     libraries = {"torch": f"{torch.__version__}, built {build}"}
     libraries |= {module: _library(module, package) for module, package in _LIBRARIES.items()}
-    return KernelsTried(_DTYPES[dtype], backend.choices_of(ops), libraries, problem)
+    return KernelsTried(_DTYPES[dtype], ops.choices if ops else (), libraries, problem)
 
 
 def _library(module: str, package: str) -> str:
@@ -98,7 +98,7 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
             f"the model and its KV cache do not fit into the memory of {device}: lower --memory-fraction or "
             "--llm-batch-size, or see what else uses the GPU"
         ) from error
-    return engine, Ready(backend.kernels_in_use(ops))
+    return engine, Ready("; ".join(f"{choice.operation}: {choice.taken}" for choice in ops.choices))
 
 
 def flop_per_s(device: torch.device, dtype: torch.dtype) -> float:

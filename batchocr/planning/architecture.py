@@ -212,11 +212,8 @@ def _image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
     for name in ("do_resize", "do_rescale", "do_normalize"):
         if values.get(name) is False:
             raise ModelError(f"{folder}: the preprocessor sets {name} to false, which batchocr does not support")
-    for name, expected in (
-        ("patch_size", vision.patch_size),
-        ("merge_size", vision.merge_size),
-        ("temporal_patch_size", vision.temporal_patch_size),
-    ):
+    for name in ("patch_size", "merge_size", "temporal_patch_size"):
+        expected = getattr(vision, name)
         if values.get(name, expected) != expected:
             raise ModelError(f"{folder}: {name} is {values[name]} in the preprocessor, {expected} in the model")
     try:
@@ -247,6 +244,4 @@ def _preprocessor_values(folder: Path) -> dict[str, Any]:
         nested = read_json(folder, "processor_config.json").get("image_processor")
         if isinstance(nested, dict):
             return nested
-    if not (folder / "preprocessor_config.json").exists():
-        raise ModelError(f"{folder} holds no preprocessor_config.json, which says how images are resized")
     return read_json(folder, "preprocessor_config.json")

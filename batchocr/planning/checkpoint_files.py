@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from batchocr.errors import ModelError
 from batchocr.planning.architecture import read_json
@@ -63,18 +63,23 @@ def weight_files(folder: Path) -> list[str]:
     return names
 
 
-def stored_dtype(folder: Path) -> StoredDType:
-    """The data type of most values of a checkpoint, by the headers of its files. Raises ModelError."""
+def open_weights(path: Path, framework: Literal["np", "pt"]) -> Any:
+    """A safetensors file, which gives tensors of NumPy or of torch. Raises ModelError."""
     from safetensors import SafetensorError, safe_open
 
+    try:
+        return safe_open(path, framework=framework)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{path} is damaged or cut short ({error}): download it again") from error
+
+
+def stored_dtype(folder: Path) -> StoredDType:
+    """The data type of most values of a checkpoint, by the headers of its files. Raises ModelError."""
     num_values: Counter[str] = Counter()
-    for path in (folder / name for name in weight_files(folder)):
-        try:
-            with safe_open(path, framework="np") as file:
-                for tensor in map(file.get_slice, file.keys()):
-                    num_values[tensor.get_dtype()] += math.prod(tensor.get_shape())
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{path} is damaged or cut short ({error}): download it again") from error
+    for name in weight_files(folder):
+        file = open_weights(folder / name, "np")
+        for tensor in map(file.get_slice, file.keys()):
+            num_values[tensor.get_dtype()] += math.prod(tensor.get_shape())
     [(most, _)] = num_values.most_common(1) or [("", 0)]
     return _STORED_AS.get(most, "float32")
 

@@ -47,12 +47,11 @@ def choose_dtype(
         return DTypeChoice("float32", f"{found.name} has no units for bfloat16: reading in float32, which is slower")
     if found.device != "cpu":
         return DTypeChoice("bfloat16")
-    may_gain = found.bfloat16_speedup is not None and num_parameters >= _LARGE_MODEL
+    speedup = found.bfloat16_speedup if num_parameters >= _LARGE_MODEL else None
     if begun_in is not None:
-        return _as_begun(begun_in, may_gain=may_gain)
-    if found.bfloat16_speedup is None or not may_gain:
+        return _as_begun(begun_in, may_gain=speedup is not None)
+    if speedup is None:
         return DTypeChoice("float32")
-    speedup = found.bfloat16_speedup
     if stored != "bfloat16":
         remark = f"{_measured(speedup)}, but the model is stored in {stored}: --dtype bfloat16 would round it"
         return DTypeChoice("float32", remark if speedup >= _WORTH_IT else "")

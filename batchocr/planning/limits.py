@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from batchocr.config import Config
 from batchocr.errors import UsageError
@@ -10,14 +10,6 @@ from batchocr.planning.architecture import Architecture
 from batchocr.planning.cost import num_parameters
 from batchocr.processes.engine_messages import EngineLimits
 
-_BATCH_SIZES = (
-    "vit_batch_size",
-    "vit_max_patches",
-    "embedding_queue_tokens",
-    "llm_batch_size",
-    "prefill_max_tokens",
-    "layout_batch_size",
-)
 _LAYOUT_IMAGE_BYTES = 900 << 20
 """What a detector holds for an image in its batch: PP-DocLayoutV3 820 MB, V2 260 MB, measured on a CPU."""
 
@@ -84,10 +76,13 @@ def engine_limits(
     usable = int(memory_bytes * config.memory_fraction) if on_gpu else memory_bytes
     defaults = next(limits for least, limits in _GPUS if usable >= least) if on_gpu else _CPU
     usable -= detector_bytes
-    defaults = replace(defaults, max_new_tokens=max(config.max_new_tokens, layout_tokens))
-    limits = replace(defaults, **{name: size for name in _BATCH_SIZES if (size := getattr(config, name))})
+    # Limits are called like their options.
+    given = {field.name: size for field in fields(EngineLimits) if (size := getattr(config, field.name, None))}
+    limits = replace(defaults, **given)
+    fixed = {"max_new_tokens": max(config.max_new_tokens, layout_tokens)}
     if not detector_bytes:
-        defaults, limits = (replace(each, layout_batch_size=0) for each in (defaults, limits))
+        fixed["layout_batch_size"] = 0
+    defaults, limits = (replace(each, **fixed) for each in (defaults, limits))
     token_bytes = _kv_token_bytes(architecture, value_bytes)
 
     def needed(limits: EngineLimits) -> int:

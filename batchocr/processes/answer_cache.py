@@ -46,6 +46,7 @@ _WRITE_INTERVAL_S: Final = 1.0
 _MAX_WAITING_BYTES: Final = 16 << 20
 """Of answers that cannot be written yet, because somebody else has the file locked."""
 
+_MOUNTS: Final = Path("/proc/self/mountinfo")
 _NETWORK: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "9p"}
     | {f"fuse.{name}" for name in ("ceph", "gcsfuse", "glusterfs", "juicefs", "rclone", "s3fs", "sshfs")}
@@ -262,15 +263,9 @@ def _require_local(path: Path) -> None:
 def _file_system(path: str) -> str:
     """The kind of the file system that holds a path; empty if that cannot be told."""
     best, kind = -1, ""
-    for line in _mounts().splitlines():
+    for line in _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
         mount, _, rest = line.partition(" - ")
         mounted = mount.split()[4].replace("\\040", " ").rstrip("/")
         if len(mounted) >= best and f"{path}/".startswith(f"{mounted}/"):
             best, kind = len(mounted), rest.split()[0]
     return kind
-
-
-def _mounts() -> str:
-    with suppress(OSError):
-        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
-    return ""

@@ -57,12 +57,7 @@ class _Frame:
 
 
 class Channel(Generic[Sent, Received]):
-    """One side's end. blocking: whether `send` waits until the other side has taken the message; if not, nothing here
-    waits except `wait`. The run must not: a worker may have stopped reading, or be blocked itself. Nor must an engine,
-    as its device would stand still.
-
-    closed: whether the other side is gone, or this one was closed.
-    """
+    """One side's end of a socket."""
 
     def __init__(
         self,
@@ -72,8 +67,12 @@ class Channel(Generic[Sent, Received]):
         *,
         blocking: bool = False,
     ) -> None:
+        """blocking: whether `send` waits until the other side has taken the message; if not, nothing here waits except
+        `wait`. The run must not: a worker may have stopped reading, or be blocked itself. Nor must an engine, as its
+        device would stand still."""
         sock.setblocking(blocking)
         self.closed = False
+        """Whether the other side is gone, or this one was closed."""
         self._socket = sock
         self._sends = sends
         self._receives = receives

@@ -57,8 +57,7 @@ class Child(Generic[Sent, Received, Passed]):
     """A running process, and the run's end of a channel to it.
 
     Its standard input is the lifeline: the kernel kills it when the run's end of that pipe closes, however the run
-    ends. What it writes to standard output and error goes to a file in memory, for `death`. fault: how it broke the
-    protocol, if it did; the channel is closed then.
+    ends. What it writes to standard output and error goes to a file in memory, for `death`.
     """
 
     def __init__(
@@ -73,6 +72,7 @@ class Child(Generic[Sent, Received, Passed]):
         """Start it. sends, receives: what the run sends, and receives. name: what to call it. environment: what it has
         beside that of this process. Raises OSError."""
         self.fault: str | None = None
+        """How it broke the protocol, if it did; the channel is closed then."""
         self._name = name
         self._oom_kills_before = num_oom_kills()
         with ExitStack() as undo:

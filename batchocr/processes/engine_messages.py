@@ -25,8 +25,7 @@ TRYING = "trying the kernel "
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Upper limits of the two stages, of the queue between them, and of the KV cache. max_new_tokens: of any answer.
-    layout_batch_size: of the layout stage; 0 if there is none."""
+    """Upper limits of the stages, of the queue between them, and of the KV cache."""
 
     vit_batch_size: int
     vit_max_patches: int
@@ -34,40 +33,44 @@ class EngineLimits:
     llm_batch_size: int
     prefill_max_tokens: int
     max_new_tokens: int
+    """Of any answer."""
     num_kv_tokens: int
     layout_batch_size: int = 0
+    """Of the layout stage; 0 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class UseDevice:
-    """What the engine runs on. device: auto, cpu or a GPU. num_sharing: how many engines divide the CPU's cores.
-    try_bfloat16: whether to find out how much faster the CPU is in bfloat16. try_kernels: for `batchocr doctor`, the
-    dtype to try them in; None to leave that until a model is loaded."""
+    """What the engine runs on."""
 
     device: str
+    """auto, cpu or a GPU."""
     backend: BackendName
     num_sharing: int = 1
+    """How many engines divide the CPU's cores."""
     try_bfloat16: bool = False
+    """Whether to find out how much faster the CPU is in bfloat16."""
     try_kernels: DType | None = None
+    """For `batchocr doctor`: the dtype to try kernels in; None to leave that until a model is loaded."""
     type: Literal["use device"] = "use device"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """What was chosen for an operation, and why the others were not.
-
-    error: relative to the reference. seconds: for one run on the small case; 0 if nothing was compared. rejected: what
-    cannot be used here, and why. others: the seconds of what could have been taken as well, the reference among them.
-    remark: why none of those was, if one is faster.
-    """
+    """What was chosen for an operation, and why the others were not."""
 
     operation: str
     taken: str
     error: float = 0.0
+    """Relative to the reference."""
     seconds: float = 0.0
+    """For one run on the small case; 0 if nothing was compared."""
     rejected: dict[str, str] = field(default_factory=dict)
+    """Of each candidate that cannot be used here, the reason."""
     others: dict[str, float] = field(default_factory=dict)
+    """Of each that could have been taken as well, the reference among them, its seconds."""
     remark: str = ""
+    """Why none of the others was taken, if one is faster."""
 
     def reasons(self) -> dict[str, str]:
         """Why each of the others was not taken, in words."""
@@ -84,59 +87,70 @@ class KernelChoice:
 
 @dataclass(frozen=True, slots=True)
 class KernelsTried:
-    """What a run with this dtype would compute with. choices: for each operation of a GPU. libraries: of each that
-    brings kernels, its version, or why there is none. error: why none could be tried; empty if nothing went wrong."""
+    """What a run with this dtype would compute with."""
 
     dtype: DType
     choices: tuple[KernelChoice, ...] = ()
+    """One for each operation of a GPU; empty on a CPU."""
     libraries: dict[str, str] = field(default_factory=dict)
+    """The version of each library that brings kernels, or why there is none."""
     error: str = ""
+    """Why no kernel could be tried; empty if nothing went wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFound:
-    """The device can be used. device: its full name. alike: all that `auto` stands for here, this one among them.
-    has_bfloat16: whether it computes in it, rather than imitating it. memory_bytes: what is free on it, or, of a CPU,
-    what this process may use. bfloat16_speedup, kernels: None if not tried. name: of a GPU, with its compute
-    capability; empty for a CPU. total_bytes: of its memory."""
+    """The device can be used."""
 
     device: str
+    """Its full name, as torch has it."""
     alike: tuple[str, ...]
+    """All devices that `auto` stands for here, this one among them."""
     backend: BackendName
     memory_bytes: int
+    """What is free on a GPU; what this process may use of a CPU's memory."""
     bfloat16_speedup: float | None = None
+    """How many times as fast as in float32 it is in bfloat16; None if that was not tried."""
     name: str = ""
+    """Of a GPU, with its compute capability; empty for a CPU."""
     total_bytes: int = 0
+    """All the memory that the device has."""
     has_bfloat16: bool = True
+    """Whether it computes in bfloat16, and does not imitate it."""
     kernels: KernelsTried | None = None
+    """None if they were not tried."""
     type: Literal["device found"] = "device found"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
-    """detector: the folder of the layout detector; empty if there is none."""
+    """What the engine is to load, once."""
 
     folder: str
+    """Of the checkpoint."""
     dtype: DType
     vit_dtype: VitDType
     limits: EngineLimits
     detector: str = ""
+    """The folder of the layout detector; empty if there is none."""
     type: Literal["load model"] = "load model"
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """kernels: what was chosen for each operation; empty if there was no choice."""
+    """The model is loaded, and a first question is answered."""
 
     kernels: str
+    """What was chosen for each operation; empty if there was no choice."""
     type: Literal["ready"] = "ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The engine cannot start, and ends. error: UsageError, ModelError or EngineError."""
+    """The engine cannot start, and ends."""
 
     error: Literal["usage", "model", "engine"]
+    """UsageError, ModelError or EngineError."""
     message: str
     type: Literal["refused"] = "refused"
 
@@ -150,29 +164,33 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """The engine is about to do something that takes this long, as far as it can tell. begun: the batches that it has
-    begun with since it last said so."""
+    """The engine is about to do something that may take long."""
 
     seconds: Seconds
+    """How long, as far as the engine can tell."""
     begun: tuple[int, ...]
+    """The batches that it has begun with since it last said so."""
     type: Literal["working"] = "working"
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """All answers to a batch, in the order of its questions. counts: all that the engine has done so far."""
+    """All answers to a batch."""
 
     task_id: int
     completions: Annotated[tuple[Completion, ...], Field(min_length=1)]
+    """In the order of its questions."""
     counts: Counts
+    """All that the engine has done so far."""
     type: Literal["answers"] = "answers"
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A line for the run's log. level: as in `logging`."""
+    """A line for the run's log."""
 
     level: int
+    """As in `logging`."""
     message: str
     type: Literal["logged"] = "logged"
 

@@ -41,21 +41,24 @@ Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How this worker opens, renders and reads; sent once, first. memory_bytes: how much memory it may hold. protocol:
-    MinerU's, one that only passes on the pixels of a page, or an audit's second reader. page_timeout_s: after which the
-    run ends the worker. text_layer: what the text of PDFs is for. figures: whether they are read. detector: the
-    fingerprint of that which finds layouts; empty if the model does."""
+    """How this worker opens, renders and reads; sent once, first."""
 
     dpi: int
     password: str | None
     max_new_tokens: int
     penalties: bool
     memory_bytes: int
+    """How much memory the worker may hold."""
     protocol: Literal["mineru", "pixels", "lines"] = "mineru"
+    """MinerU's, one that only passes on the pixels of a page, or an audit's second reader."""
     page_timeout_s: float = 60.0
+    """After so long with one thing the run ends the worker."""
     text_layer: TextLayerUse = "check"
+    """What the text of PDFs is for."""
     figures: FigureUse = "skip"
+    """Whether figures are read."""
     detector: str = ""
+    """The fingerprint of the layout detector; empty if the model finds layouts."""
     type: Literal["setup"] = "setup"
 
     @classmethod
@@ -72,6 +75,8 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class OpenDocument:
+    """Open a document, to tell its version and how many pages it has."""
+
     task_id: int
     path: str
     type: Literal["open"] = "open"
@@ -79,21 +84,23 @@ class OpenDocument:
 
 @dataclass(frozen=True, slots=True)
 class ReadPage:
-    """size in bytes, mtime_ns: of the version of the file that is to be read, and no other; None: as it is now.
-    dpi: of a PDF, if not that of the setup."""
+    """Read a page of this version of the file, and of no other."""
 
     task_id: int
     path: str
     page_index: int
     size: int | None = None
+    """Of the file, in bytes; None for the file as it is now."""
     mtime_ns: int | None = None
+    """Of the file; None for the file as it is now."""
     dpi: int | None = None
+    """Of a page of a PDF; None for that of the setup."""
     type: Literal["read"] = "read"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOutline:
-    """size, mtime_ns: as in ReadPage."""
+    """Tell the outline of this version of a PDF."""
 
     task_id: int
     path: str
@@ -104,8 +111,7 @@ class ReadOutline:
 
 @dataclass(frozen=True, slots=True)
 class LookAtPages:
-    """What these pages are like: their size, and how much text they have of their own. None is drawn. size, mtime_ns:
-    as in ReadPage."""
+    """Tell what these pages are like: their size, and how much text they have of their own. None is drawn."""
 
     task_id: int
     path: str
@@ -117,14 +123,14 @@ class LookAtPages:
 
 @dataclass(frozen=True, slots=True)
 class WriteSearchable:
-    """Write this version of a document as a PDF to `to_path`, with the text of its pages that is in the file at
-    `text_path` (`pages/searchable/placed_text`), and with these additions."""
+    """Write this version of a document as a PDF to `to_path`, with the text of its pages and with these additions."""
 
     task_id: int
     path: str
     size: int
     mtime_ns: int
     text_path: str
+    """The file with the text of the pages: see `pages/searchable/placed_text`."""
     to_path: str
     additions: Additions
     type: Literal["write searchable"] = "write searchable"
@@ -157,23 +163,27 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The step ended, successfully or not. seconds: how long it took."""
+    """The step ended, successfully or not."""
 
     task_id: int
     activity: Activity
     seconds: Seconds
+    """How long it took."""
     type: Literal["ended"] = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """doc_id: SHA-256 of the file, hex. size in bytes and mtime_ns as they were before it was read."""
+    """A document can be opened."""
 
     task_id: int
     page_count: Number
     doc_id: str
+    """SHA-256 of the file, hex."""
     size: Number
+    """Of the file before it was read, in bytes."""
     mtime_ns: Int64
+    """Of the file before it was read."""
     type: Literal["opened"] = "opened"
 
 
@@ -186,13 +196,15 @@ class Outline:
 
 @dataclass(frozen=True, slots=True)
 class PagesSeen:
-    """format: of the file. page_count: of the document. pages: in the order in which they were asked for; None for one
-    that cannot be read."""
+    """What pages are like."""
 
     task_id: int
     format: Annotated[str, Field(max_length=20)]
+    """Of the file."""
     page_count: Number
+    """Of the document."""
     pages: tuple[PageSeen | None, ...]
+    """In the order in which they were asked for; None for one that cannot be read."""
     type: Literal["pages seen"] = "pages seen"
 
 
@@ -217,17 +229,19 @@ def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A Request without its pixels, which are at `offset` in the batch's shared memory. digest: SHA-256, hex, of all
-    that its answer depends on but the model. detector: as in Request."""
+    """A Request without its pixels, which are in the batch's shared memory."""
 
     offset: int
+    """Of the first byte of its pixels."""
     height: int
     width: int
     prompt: Annotated[str, Field(max_length=_MAX_PROMPT)]
     sampling: Sampling
     resize_to: tuple[int, int] | None
     digest: Digest
+    """SHA-256, hex, of all that its answer depends on but the model."""
     detector: Digest | Literal[""] = ""
+    """As in Request."""
 
 
 @dataclass(frozen=True, slots=True)

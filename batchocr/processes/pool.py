@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from batchocr.errors import BatchOcrError
 from batchocr.machine import peak_resident_bytes
@@ -30,14 +29,14 @@ class WorkerPool:
     """A constant number of workers. Belongs to one thread.
 
     The run's loop: `wait` for what they say, `replace_lost`, `recycle_workers`, give them work with `Worker.send`.
-    workers: those to give new work to. Others may still be finishing what they hold. peak_worker_bytes: the most memory
-    that any of those that have ended held, as far as is known.
     """
 
     def __init__(self, count: int, setup: Setup, command: Sequence[str] = WORKER_COMMAND) -> None:
         """Start them. Raises BatchOcrError."""
         self.workers: list[Worker] = []
+        """Those to give new work to. Others may still be finishing what they hold."""
         self.peak_worker_bytes: int | None = None
+        """The most memory that any of those that have ended held, as far as is known."""
         self._setup = setup
         self._command = command
         self._clock = RunningClock()
@@ -50,12 +49,10 @@ class WorkerPool:
             self.close()
             raise
 
-    def __enter__(self) -> WorkerPool:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open_alone(self, path: str, timeout_s: float) -> Opened | Failed | Loss:

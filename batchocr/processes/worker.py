@@ -63,37 +63,36 @@ Arrived: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | SearchableWr
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A worker that was lost; another has taken its place.
-
-    task_ids: the tasks it held. doing: what it was doing, None if nothing: this one of its tasks is to blame, unless
-    the worker was `killed`: by someone, or by the system for lack of memory, which others may have taken. busy_s: for
-    how long it was at it.
-    """
+    """A worker that was lost; another has taken its place."""
 
     worker: Worker
     task_ids: frozenset[int]
+    """The tasks that it held."""
     doing: Began | None
+    """What it was doing; None if nothing. That task is to blame, unless the worker was killed."""
     busy_s: float
+    """How long it had been doing that."""
     failure: Failure
     killed: bool = False
+    """By a SIGKILL from outside: a user, or the kernel's OOM killer."""
 
 
 class Worker(Child[ToWorker, FromWorker, Arrived]):
-    """A worker process and what is known about it.
-
-    task_ids: the tasks it holds. doing: what it is doing, if anything. num_pages: how many it has been
-    given so far; some of a document to look at count as one.
-    """
+    """A worker process and what is known about it."""
 
     def __init__(self, setup: Setup, command: Sequence[str], clock: RunningClock) -> None:
         """Start it. clock: for its time limits. Raises OSError."""
         super().__init__(command, TO_WORKER, FROM_WORKER, name="worker", environment=_ONE_CORE)
         self._clock = clock
         self.task_ids: set[int] = set()
+        """The tasks that it holds."""
         self.doing: Began | None = None
+        """What it is doing; None if nothing."""
         self.num_pages = 0
+        """How many pages it has been given so far; those of a document to look at together count as one."""
         self.has_spoken = False
         self._owes: dict[int, Task | Completions] = {}
+        """What it has to do for now, by task: what it was last sent."""
         self._progress_s = self._clock.now()
         self._tell(setup)
 
@@ -162,6 +161,7 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
         return message
 
     def _is_due(self, message: OfTask) -> bool:
+        """Whether it may say this now, in answer to what it was last sent in this task."""
         asked = self._owes.get(message.task_id)
         if isinstance(message, Opened):
             return isinstance(asked, OpenDocument)

@@ -41,7 +41,7 @@ _SILENCE_S = 10
 _ATTEMPTS = 5
 _RETRY_S = 30
 _CHUNK_BYTES = 8 * 2**20
-_CHUNK_WAITS_S = (0.2, 1.0, 3.0, 0.0)
+_CHUNK_WAITS_S = (0.2, 1.0, 3.0)
 _PIECE_BYTES = 64 * 2**20
 _NS = 10**9
 _CHANGED = "the object changed while it was fetched: run again to read it as it is now"
@@ -102,13 +102,6 @@ def list_below(text: str, *, recursive: bool = True) -> list[StoredObject]:
         return [_described(info, root + info.path[num_base:]) for info in infos if info.type == FileType.File]
 
 
-def open_object(text: str) -> NativeFile:
-    """The object, to read some bytes of it, which raises OSError. Raises NotFoundError, UnreadableError, UsageError."""
-    uri = parse_uri(text)
-    with _store_of(uri) as (system, base):
-        return system.open_input_file(_path(base, uri.key))
-
-
 def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
     """Write the object into the file, and return what was written. It is one version of the object.
 
@@ -117,7 +110,9 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
     deadline_s = time.monotonic() + timeout_s
     before = _require_object(text)
     uri = parse_uri(text)
-    with open_object(text) as stream:
+    with _store_of(uri) as (system, base):
+        stream = system.open_input_file(_path(base, uri.key))
+    with stream:
         num_bytes, md5 = 0, hashlib.md5(usedforsecurity=False)
         while num_bytes < before.size:
             data = _read_chunk(stream, num_bytes, uri, before)
@@ -141,17 +136,13 @@ def _read_chunk(stream: NativeFile, offset: int, uri: Uri, before: StoredObject)
     """The next bytes. An answer that is longer than what was asked for, as an error's may be for the last bytes of an
     object, is an error of its own to the client, which does not try again."""
     for wait_s in _CHUNK_WAITS_S:
-        try:
-            with _reasons(uri):
-                data: bytes = stream.read_at(_CHUNK_BYTES, offset)
-                return data
-        except UnreadableError:
-            time.sleep(wait_s)
-            if _require_object(before.uri) != before:
-                raise ChangedError(_CHANGED) from None
-            if wait_s == _CHUNK_WAITS_S[-1]:
-                raise
-    raise AssertionError
+        with suppress(UnreadableError), _reasons(uri):
+            return bytes(stream.read_at(_CHUNK_BYTES, offset))
+        time.sleep(wait_s)
+        if _require_object(before.uri) != before:
+            raise ChangedError(_CHANGED)
+    with _reasons(uri):
+        return bytes(stream.read_at(_CHUNK_BYTES, offset))
 
 
 def _require_object(text: str) -> StoredObject:

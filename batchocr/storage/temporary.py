@@ -13,9 +13,6 @@ from pathlib import Path
 
 from batchocr.errors import OutputError
 
-_ATTEMPTS = 10
-"""To delete the folder, while a fetch that was interrupted may still make a file in it."""
-
 
 @cache
 def _folder_of(pid: int) -> Path:
@@ -46,8 +43,5 @@ def delete_folders() -> None:
 
 
 def _delete(pid: int) -> None:
-    folder = _folder_of(pid)
-    for _ in range(_ATTEMPTS if pid == os.getpid() else 0):  # not in a fork
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            return
+    if pid == os.getpid():  # not in a fork
+        shutil.rmtree(_folder_of(pid), ignore_errors=True)

@@ -38,12 +38,11 @@ def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None
     """
     digest = hashlib.sha256()
     with atomic_file(path) as file:
-        num_bytes = 0
         for result in rows:
             line = to_json(result) + b"\n"
-            num_bytes += len(line)
             digest.update(line)
             file.write(line)
+        num_bytes = file.tell()
         file.flush()
         os.fsync(file.fileno())  # a table that cannot be stored leaves the former one its metadata
         with writing(metadata_path(path)):
@@ -81,14 +80,7 @@ def read_rows(path: Path) -> Iterator[PageResult]:
     with reading(path), open(path, "rb") as lines:
         _require_same_table(path, hashlib.file_digest(lines, "sha256").hexdigest())
         lines.seek(0)
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield from_json(line)
-            except ValueError as error:
-                raise OutputError(
-                    f"{path}, line {number} is damaged: restore it, or "
-                    "read the documents again with `batchocr run --overwrite`"
-                ) from error
+        yield from map(from_json, lines)
 
 
 def _require_same_table(path: Path, digest: str) -> None:

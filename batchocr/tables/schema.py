@@ -69,23 +69,23 @@ _Row = TypeVar("_Row", PageResult, Block)
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """What a run's rows depend on."""
+    """What a run's rows depend on. The last three fields are no part of the fingerprints."""
 
     batchocr_version: str
     model: str
     model_fingerprint: str
     settings_fingerprint: str
-    """Of all that changes the text; `settings` spells it out."""
+    """Of all that changes the text."""
     settings: Mapping[str, str]
+    """What the fingerprint is of, in words."""
     schema_version: int = SCHEMA_VERSION
     model_revision: str = ""
-    """The commit of a model from Hugging Face; empty for a local folder. As what follows, no part of the
-    fingerprints."""
+    """The commit of a model from Hugging Face; empty for a local folder."""
     input_roots: tuple[str, ...] = ()
     """The folders below which the documents were, absolute."""
     selection: Mapping[str, str] | None = None
     """What of the input was asked for: `pages`, `only`, `limit`, `sample_documents` and `shard` as the options say
-    them, those left out that ask for all; None if that is not known."""
+    them, without those that ask for all; None if that is not known."""
 
 
 _METADATA = TypeAdapter(RunMetadata)

@@ -24,8 +24,8 @@ from torch import Tensor
 from batchocr.data import Pixels
 from batchocr.engine import backend
 from batchocr.engine.backend.base import PagedContext, Segments
-from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.prompt import PromptFormat, PromptTokens
 from batchocr.engine.model.rope import mrope_positions
@@ -36,6 +36,7 @@ from benchmarks.record import Record, Row, benchmark_parser
 from benchmarks.trace import Ask, Noise
 from benchmarks.true_shape import checkpoint
 from tests.support.checkpoints import SHAPES, TokenIdFormat, answers_of, make_checkpoint
+from tests.support.whole_vit import encode
 
 QUESTION = "\nText Recognition:"
 
@@ -62,7 +63,7 @@ def check_tiny_model(name: str, device_name: str, folder: Path) -> Row:
     """A row: whether the backend gives the reference's tokens and logits for the tiny checkpoint in `folder`."""
     device = backend.select_device(device_name)
     ours = load(folder, device_name, "float32")
-    reference = load_model(folder, device=HostDevice(device), dtype=torch.float32, ops=ReferenceOps(device))
+    reference = load_model(folder, device=Device(device), dtype=torch.float32, ops=Ops(device))
     wanted = answers(reference, folder, llm_batch_size=24)
     same = all(answers(ours, folder, llm_batch_size=size) == wanted for size in (1, 5, 24))
     pixels = Noise(1 << 22).pixels(500, 300)
@@ -113,7 +114,7 @@ def our_logits(model: Model, pixels: Pixels, tokens: Sequence[int]) -> Tensor:
     device, language = model.device.torch_device, model.language
     with model.device.main():
         grid = model.preprocessor.patch_grid(pixels.height, pixels.width, None)
-        embeddings = model.vision.encode(model.preprocessor.patches([(pixels, None)]), [grid])
+        embeddings = encode(model.vision, model.preprocessor.patches([(pixels, None)]), [grid])
         prompt = model.prompts.encode(QUESTION, len(embeddings))
         merge_size = model.architecture.vision.merge_size
         length = len(prompt.token_ids)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from batchocr.data import Sampling
 from batchocr.engine import backend
-from batchocr.engine.backend.base import Activation, Affine, Ops, PagedContext, SamplerRows, Segments
+from batchocr.engine.backend.base import Activation, Affine, PagedContext, SamplerRows, Segments
+from batchocr.engine.backend.reference import Ops
 
 Copy = Callable[[Tensor], Tensor]
 """Copies an input, because operations overwrite theirs, and changes its dtype if the operations need another."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from batchocr.engine import backend
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.trial import relative_error
 from benchmarks.gpu.ops_cases import CASES, Bench
 from benchmarks.loading import free_memory
@@ -27,7 +27,7 @@ _MAX_ERROR_OF = {"patches": 0.0, "sample": 1e-4, "fp8_linear": 6e-2, "fp8_then_l
 def largest_error(name: str, bench: Bench) -> float:
     """The largest error in all cases of a check, relative to the largest value of the float32 reference."""
     make, sizes = CASES[name]
-    reference = ReferenceOps(bench.device)
+    reference = Ops(bench.device)
     errors = []
     for size in sizes:
         case = make(bench, *size)

@@ -14,10 +14,9 @@ import torch
 
 from batchocr.data import Pixels
 from batchocr.engine import backend
-from batchocr.engine.backend.base import Ops
 from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.dtype import select_dtype
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.preprocess import Preprocessor
 from batchocr.planning.architecture import read_architecture
 from benchmarks import QUICK_MODEL
@@ -61,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
     record.note("kernels", [str(choice) for choice in getattr(chosen, "choices", ())])
     ways: list[tuple[str, Ops, torch.device]] = [
         (f"Pillow, {torch.get_num_threads()} threads", CpuOps(), host),
-        ("torch, the reference", ReferenceOps(record.device), record.device),
+        ("torch, the reference", Ops(record.device), record.device),
         (f"{chosen.name} backend", chosen, record.device),
     ]
     for image, (height, width, resize_to) in IMAGES.items():

@@ -181,11 +181,9 @@ class Gpus:
         self.tried.append(str(device))
         if device.index in self.breaking:
             raise self.breaking[device.index]
-        return SimpleNamespace()
-
-    def choices_of(self, ops: SimpleNamespace | None) -> tuple[KernelChoice, ...]:
         operation, taken, seconds = CHOICE
-        return (KernelChoice(operation, taken, seconds=seconds),) if ops and self.tried[-1] != "cpu" else ()
+        choices = () if device.type == "cpu" else (KernelChoice(operation, taken, seconds=seconds),)
+        return SimpleNamespace(choices=choices)
 
 
 @pytest.fixture
@@ -194,7 +192,6 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Gpus]:
         have = Gpus(names, **others)
         for name, value in {
             "backend.make_ops": have.make_ops,
-            "backend.choices_of": have.choices_of,
             "backend.torch.empty": have.empty,
             "backend.torch.version.cuda": "13.0",
             "backend.torch.cuda.device_count": lambda: len(names),

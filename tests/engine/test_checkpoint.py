@@ -21,8 +21,8 @@ from transformers import ProcessorMixin, Qwen2VLImageProcessorPil
 from batchocr.config import Config
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.engine.backend.base import Affine, Linear
-from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import load_model
 from batchocr.engine.model.language import LanguageModel
@@ -341,7 +341,7 @@ def store_lm_head(folder: Path, weights: Tensor) -> Tensor:
 def linear_weights(folder: Path) -> list[Tensor]:
     """The language model's embeddings, then the weights of its linear layers in the order they are read."""
 
-    class Recorder(ReferenceOps):
+    class Recorder(Ops):
         def linear(self, layer: Affine) -> Linear:
             taken.append(layer.weight)
             return super().linear(layer)
@@ -456,5 +456,5 @@ def test_the_fingerprint_changes_with_whatever_may_change_the_text(sound: Path, 
 
 def test_weights_are_kept_in_the_dtype_asked_for(sound: Path) -> None:
     cpu = torch.device("cpu")
-    model = load_model(sound, device=HostDevice(cpu), dtype=torch.bfloat16, ops=ReferenceOps(cpu))
+    model = load_model(sound, device=Device(cpu), dtype=torch.bfloat16, ops=Ops(cpu))
     assert model.language.dtype == torch.bfloat16

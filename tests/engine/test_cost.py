@@ -10,8 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from batchocr.engine.backend.base import PagedContext, Segments
-from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.language import LanguageModel
 from batchocr.engine.model.vision import VisionModel
 from batchocr.planning.cost import decode_flop, num_parameters, prefill_flop, vision_flop
@@ -19,6 +19,7 @@ from tests.engine.test_cuda_layers import LANGUAGE as SMALL_LANGUAGE
 from tests.engine.test_cuda_layers import VISION as SMALL_VISION
 from tests.engine.test_cuda_layers import RandomWeights
 from tests.support.mineru_shape import MINERU
+from tests.support.whole_vit import encode
 
 CPU = torch.device("cpu")
 VISION, LANGUAGE = MINERU.vision, MINERU.language
@@ -59,17 +60,17 @@ def linear_flop(call: Callable[[], object]) -> int:
 
 
 def test_torch_counts_the_same_in_the_linear_layers_of_the_vision_model() -> None:
-    model = VisionModel(SMALL_VISION, MINERU.images, RandomWeights(), ReferenceOps(CPU), HostDevice(CPU))
+    model = VisionModel(SMALL_VISION, MINERU.images, RandomWeights(), Ops(CPU), Device(CPU))
     grids = [(4, 6), (2, 2)]
     patches = torch.zeros(28, SMALL_VISION.patch_width, dtype=torch.uint8)
 
     attention = 4.0 * (24**2 + 4**2) * SMALL_VISION.width * SMALL_VISION.depth
-    counted = linear_flop(lambda: model.encode(patches, grids))
+    counted = linear_flop(lambda: encode(model, patches, grids))
     assert vision_flop(SMALL_VISION, [24, 4]) == counted + attention
 
 
 def test_torch_counts_the_same_in_the_linear_layers_of_the_language_model() -> None:
-    ops = ReferenceOps(CPU)
+    ops = Ops(CPU)
     model = LanguageModel(SMALL_LANGUAGE, RandomWeights(), ops, CPU)
     lengths = [9, 4]
     cache, slots, positions = model.new_cache(2), torch.arange(13), torch.zeros(3, 13, dtype=torch.int64)

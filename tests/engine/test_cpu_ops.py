@@ -12,7 +12,7 @@ from torch import Tensor
 
 from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext
 from batchocr.engine.backend.cpu import CpuOps
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 
 CPU = torch.device("cpu")
 ROWS = pytest.mark.parametrize("rows", [1, 5, 300])
@@ -61,7 +61,7 @@ def test_a_linear_layer_is_that_of_the_reference(
 ) -> None:
     layer, x = affine(OUT, WIDTH, bias=bias, dtype=dtype), torch.randn(rows, WIDTH, dtype=dtype)
     added = torch.randn(rows, OUT, dtype=dtype) if residual else None
-    assert_agree(ops.linear(layer), ReferenceOps(CPU).linear(layer), x, added, bound)
+    assert_agree(ops.linear(layer), Ops(CPU).linear(layer), x, added, bound)
 
 
 @ROWS
@@ -72,19 +72,19 @@ def test_a_linear_layer_is_that_of_the_reference(
 def test_an_mlp_is_that_of_the_reference(
     ops: CpuOps, activation: Activation, rows: int, bias: bool, residual: bool, dtype: torch.dtype, bound: float
 ) -> None:
-    inner_width = 2 * OUT if activation == "silu_mul" else OUT
-    inner = affine(inner_width, WIDTH, bias=bias, dtype=dtype)
+    gated = activation == "silu_mul"
+    inner = affine(2 * OUT if gated else OUT, WIDTH, bias=bias and not gated, dtype=dtype)
     outer = affine(WIDTH, OUT, bias=bias, dtype=dtype)
     x = 3 * torch.randn(rows, WIDTH, dtype=dtype)
     added = torch.randn(rows, WIDTH, dtype=dtype) if residual else None
-    own, reference = ops.mlp(inner, outer, activation), ReferenceOps(CPU).mlp(inner, outer, activation)
+    own, reference = ops.mlp(inner, outer, activation), Ops(CPU).mlp(inner, outer, activation)
     assert_agree(own, reference, x, added, bound)
 
 
 def test_a_layer_that_was_loaded_as_part_of_a_larger_matrix_is_packed_right(ops: CpuOps) -> None:
     matrix = torch.randn(2 * OUT, 2 * WIDTH)
     layer = Affine(matrix[::2, WIDTH:], torch.randn(OUT))
-    assert_agree(ops.linear(layer), ReferenceOps(CPU).linear(layer), torch.randn(5, WIDTH), None, 1e-5)
+    assert_agree(ops.linear(layer), Ops(CPU).linear(layer), torch.randn(5, WIDTH), None, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_decode_attention_is_that_of_the_reference(
 ) -> None:
     """Over tokens that were stored one step at a time."""
     size, head_dim, lengths = ops.kv_block_size, 8, [2 * ops.kv_block_size + 5, 2 * ops.kv_block_size, 1]
-    reference, expected_cache = ReferenceOps(CPU), torch.randn(2, 7, size, kv_heads, head_dim)
+    reference, expected_cache = Ops(CPU), torch.randn(2, 7, size, kv_heads, head_dim)
     order = (0, 3, 1, 2, 4) if apart else (0, 1, 2, 3, 4)
     cache = torch.empty_permuted(expected_cache.shape, order).copy_(expected_cache)
     for step in range(3):
@@ -141,7 +141,7 @@ def test_to_resize_starts_no_threads_but_those_of_its_pool() -> None:
 
 @pytest.mark.usefixtures("threads")
 def test_products_and_attention_are_the_same_on_any_number_of_cores() -> None:
-    ops, reference = CpuOps(), ReferenceOps(CPU)
+    ops, reference = CpuOps(), Ops(CPU)
     layer, x = affine(OUT, WIDTH, bias=True, dtype=torch.float32), torch.randn(300, WIDTH)
     assert_agree(ops.linear(layer), reference.linear(layer), x, torch.randn(300, OUT), 1e-5)
     q, cache = torch.randn(2, 4, 8), torch.randn(2, 5, ops.kv_block_size, 4, 8)

@@ -10,19 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend.base import Activation, Affine, Linear, Ops, PagedContext, Rows, Segments
+from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext, Rows, Segments
 from batchocr.engine.backend.cuda import CudaOps, PlainLinear
-from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.fp8 import Fp8Kernels, add_layer_norm_quantize_, gelu_bias_quantize, quantize_rows
-from batchocr.engine.backend.reference import ReferenceOps, activate
+from batchocr.engine.backend.reference import Ops, activate
 from batchocr.engine.model.language import LanguageModel
 from batchocr.engine.model.vision import VisionModel
 from batchocr.engine.model.weights import WeightReader
 from batchocr.processes.engine_messages import KernelChoice
 from tests.support.mineru_shape import MINERU
+from tests.support.whole_vit import encode
 
 CPU = torch.device("cpu")
-REFERENCE = ReferenceOps(CPU)
+REFERENCE = Ops(CPU)
 VISION = replace(MINERU.vision, depth=3, width=32, num_heads=2, mlp_width=80, out_width=48)
 LANGUAGE = replace(
     MINERU.language,
@@ -85,7 +86,7 @@ class OneAfterTheOther(CudaOps):
         return super().then_layer_norm(layer, x, residual, **options | {"following": None})
 
 
-class Spoiling(ReferenceOps):
+class Spoiling(Ops):
     """Linear layers that leave nothing of a residual."""
 
     def linear(self, layer: Affine) -> Linear:
@@ -106,9 +107,9 @@ class Spoiling(ReferenceOps):
 
 def embeddings(ops: Ops) -> Tensor:
     """What a small vision model makes of two images."""
-    model = VisionModel(VISION, MINERU.images, RandomWeights(), ops, HostDevice(CPU))
+    model = VisionModel(VISION, MINERU.images, RandomWeights(), ops, Device(CPU))
     patches = torch.randint(0, 256, (28, 588), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    return model.encode(patches, GRIDS)
+    return encode(model, patches, GRIDS)
 
 
 def logits(ops: Ops) -> Tensor:
@@ -143,7 +144,7 @@ def test_no_model_uses_a_residual_again(run: Callable[[Ops], Tensor]) -> None:
 
 
 def test_rows_that_are_quantized_where_they_are_computed_are_those_a_layer_would_quantize() -> None:
-    ops = OneAfterTheOther(*(getattr(OPS.with_fp8(), field.name) for field in fields(OPS)))
+    ops = OneAfterTheOther(**{field.name: getattr(OPS.with_fp8(), field.name) for field in fields(OPS)})
     with torch.inference_mode():
         fused, apart = embeddings(OPS.with_fp8()), embeddings(ops)
         exact = embeddings(REFERENCE)

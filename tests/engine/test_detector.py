@@ -18,8 +18,8 @@ from torch import Tensor
 from transformers import AutoModelForObjectDetection
 
 from batchocr.data import Completion, Pixels, Request, Sampling
-from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.detector import Detector, prepared
@@ -73,13 +73,13 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Detector:
-    return Detector(make_detector(tmp_path_factory.mktemp("detector")), HostDevice(CPU))
+    return Detector(make_detector(tmp_path_factory.mktemp("detector")), Device(CPU))
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     checkpoint = make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
-    return load_model(checkpoint, device=HostDevice(CPU), dtype=torch.float32, ops=ReferenceOps(CPU))
+    return load_model(checkpoint, device=Device(CPU), dtype=torch.float32, ops=Ops(CPU))
 
 
 def expected_input(page: Pixels) -> Tensor:
@@ -93,7 +93,7 @@ def expected_input(page: Pixels) -> Tensor:
 @pytest.mark.slow
 @torch.inference_mode()
 def test_outputs_boxes_classes_and_order_are_those_of_transformers(folder: Path, pages: list[Pixels]) -> None:
-    ours, theirs = Detector(folder, HostDevice(CPU)), AutoModelForObjectDetection.from_pretrained(folder).eval()
+    ours, theirs = Detector(folder, Device(CPU)), AutoModelForObjectDetection.from_pretrained(folder).eval()
     assert len(pages) == NUM_PAGES
     num_boxes = 0
     for page in pages:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from batchocr.data import Pixels, Request, Sampling
-from batchocr.engine.backend.device import CaptureError, Device, HostDevice, Mark, Result
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import CaptureError, Device, Mark, Result
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.engine import Engine
 from batchocr.engine.graphs import DecodeGraphs, graph_sizes
 from batchocr.engine.model.checkpoint import Model, load_model
@@ -75,7 +75,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(checkpoint: Path) -> Answers:
     """The answers with a device that does everything immediately."""
-    return run(Engine(load(checkpoint, HostDevice(CPU), ReferenceOps(CPU)), LIMITS))
+    return run(Engine(load(checkpoint, Device(CPU), Ops(CPU)), LIMITS))
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def model(checkpoint: Path, device: WatchedDevice) -> Model:
     return load(checkpoint, device, CapturableOps(CPU))
 
 
-def load(checkpoint: Path, device: Device, ops: ReferenceOps) -> Model:
+def load(checkpoint: Path, device: Device, ops: Ops) -> Model:
     return load_model(checkpoint, device=device, dtype=torch.float32, ops=ops)
 
 

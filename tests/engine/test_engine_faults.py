@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from batchocr.data import Completion, Pixels, Request, Sampling
-from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.preprocess import PatchGrid
@@ -24,7 +24,7 @@ SIZES = [(56, 56), (56, 112), (84, 84), (112, 56), (56, 84)]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     folder = make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
-    return load_model(folder, device=HostDevice(CPU), dtype=torch.float32, ops=ReferenceOps(CPU))
+    return load_model(folder, device=Device(CPU), dtype=torch.float32, ops=Ops(CPU))
 
 
 def request(number: int) -> Request:

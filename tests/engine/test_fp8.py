@@ -10,7 +10,7 @@ from batchocr.engine.backend import vision_ops
 from batchocr.engine.backend.base import Affine
 from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.fp8 import Fp8Linear, fits_fp8, quantize_rows
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from batchocr.errors import UsageError
 
 CPU = torch.device("cpu")
@@ -27,7 +27,7 @@ def relative_error(values: Tensor, expected: Tensor) -> float:
 
 def test_a_layer_of_the_vision_model_is_off_by_less_than_four_per_cent() -> None:
     layer, x = Affine(torch.randn(5120, 1280), torch.randn(5120)), torch.randn(64, 1280)
-    exact = ReferenceOps(CPU).linear(layer)(x)
+    exact = Ops(CPU).linear(layer)(x)
     assert relative_error(Fp8Linear(layer, quantize_rows)(x), exact) < 0.04
 
 
@@ -66,8 +66,8 @@ def test_only_sizes_that_are_multiples_of_16_fit(out: int, inner: int, fits: boo
     assert fits_fp8(Affine(torch.empty(out, inner))) is fits
 
 
-@pytest.mark.parametrize("ops", [ReferenceOps(CPU), CpuOps()], ids=lambda ops: ops.name)
-def test_fp8_is_refused_where_there_is_no_gpu(ops: ReferenceOps) -> None:
+@pytest.mark.parametrize("ops", [Ops(CPU), CpuOps()], ids=lambda ops: ops.name)
+def test_fp8_is_refused_where_there_is_no_gpu(ops: Ops) -> None:
     assert vision_ops(ops, "auto") is ops
     with pytest.raises(UsageError, match="--vit-dtype fp8 needs an NVIDIA GPU"):
         vision_ops(ops, "fp8")

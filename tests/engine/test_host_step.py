@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from batchocr.data import Pixels, Request, Sampling
-from batchocr.engine.backend.device import HostDevice, Result
+from batchocr.engine.backend.device import Device, Result
 from batchocr.engine.engine import Engine
 from batchocr.engine.graphs import DecodeGraphs
 from batchocr.engine.model.checkpoint import load_model
@@ -32,7 +32,7 @@ SAMPLING = Sampling(500, presence_penalty=1.0, frequency_penalty=0.05, no_repeat
 CPU = torch.device("cpu")
 
 
-class InstantDevice(HostDevice):
+class InstantDevice(Device):
     """Its graphs compute nothing: each answers with what its function did when it was captured, and is done at once."""
 
     def capture(self, functions: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:

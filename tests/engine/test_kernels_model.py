@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from batchocr.engine.backend.base import PagedContext
 from batchocr.engine.backend.kernels import activation, norm, paged_attention, rotary
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from tests.support.kernel_compilation import Launch, compiled, kernel_device, resources
 
-REFERENCE = ReferenceOps(torch.device("cpu"))
+REFERENCE = Ops(torch.device("cpu"))
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from batchocr.data import Sampling
 from batchocr.engine.backend.base import SamplerRows
-from batchocr.engine.backend.device import HostDevice
+from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.kernels import sampling, vocabulary_piece
-from batchocr.engine.backend.reference import greedy_after_penalties
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.sampler import Sampler
 from tests.support.kernel_compilation import Launch, kernel_device
 
@@ -54,7 +54,7 @@ class RecordingOps:
     def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:
         self.rows = rows
         if self._reference:
-            return greedy_after_penalties(logits.float(), index, rows, longest)
+            return Ops(logits.device).sample(logits, index, rows, longest)
         return sampling.sample(logits, index, rows, longest)
 
 
@@ -65,7 +65,7 @@ class BothSamplers:
         self._longest = max_new_tokens
         self._ops = RecordingOps(reference=True), RecordingOps(reference=False)
         self._samplers = [
-            Sampler(ops, HostDevice(device), num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=max_new_tokens)
+            Sampler(ops, Device(device), num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=max_new_tokens)
             for ops in self._ops
         ]
 
@@ -161,7 +161,7 @@ def chosen_by_both(logits: Tensor, rows: SamplerRows) -> list[int]:
     index = torch.arange(len(logits))
     copied = SamplerRows(**{field.name: getattr(rows, field.name).clone() for field in fields(rows)})
     longest = rows.history.shape[1]
-    expected, logprobs = greedy_after_penalties(logits.float(), index, copied, longest)
+    expected, logprobs = Ops(logits.device).sample(logits, index, copied, longest)
     found, found_logprobs = sampling.sample(logits.clone(), index, rows, longest)
     assert found.tolist() == expected.tolist()
     torch.testing.assert_close(found_logprobs, logprobs, atol=1e-5, rtol=1e-5)

@@ -55,5 +55,6 @@ def test_no_block_is_given_twice_or_lost(num_lanes: int) -> None:
         assert len(held) == len(set(held)) == 20 - cache.num_free
         assert set(held) <= set(range(1, 21))
     assert refused
-    cache.reset()
+    for table in tables:
+        cache.release(table)
     assert cache.num_free == 20

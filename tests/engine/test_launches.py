@@ -18,13 +18,15 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from batchocr.engine.backend.base import Ops, PagedContext, Segments
+from batchocr.engine.backend.base import PagedContext, Segments
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.language import LanguageModel
 from batchocr.engine.model.vision import VisionModel
 from tests.engine.test_cuda_path import CUDA, FP8, FakeCudaDevice, Indexing, ShapelyWeights
 from tests.engine.test_cuda_path import OPS as WITHOUT_FP8
 from tests.support.kernel_compilation import without_launches
 from tests.support.mineru_shape import MINERU
+from tests.support.whole_vit import encode
 
 ALLOCATIONS = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 OTHER_VIEWS = {"_unsafe_view", "device"}
@@ -78,7 +80,7 @@ def vision_layer(ops: Ops) -> Counter[str]:
         model = VisionModel(shape, MINERU.images, ShapelyWeights(), ops, FakeCudaDevice())
         patches = torch.empty(80, 588, dtype=torch.uint8, device=CUDA)
         with Launches() as launches, without_launches(launches.note):
-            model.encode(patches, [(8, 10)])
+            encode(model, patches, [(8, 10)])
         return launches.counts
 
     return of_a_layer(run)

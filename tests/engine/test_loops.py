@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from batchocr.data import Completion, LoopCheck, Pixels, Request, Sampling
-from batchocr.engine.backend.device import Device, HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.decode_stage import goes_in_circles
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
@@ -25,14 +25,14 @@ MAX_NEW_TOKENS = 900
 
 @pytest.fixture(
     scope="module",
-    params=[HostDevice(CPU), pytest.param(LateDevice(), marks=pytest.mark.long)],
+    params=[Device(CPU), pytest.param(LateDevice(), marks=pytest.mark.long)],
     ids=["host", "late"],
 )
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A model with random weights, which never ends an answer."""
     device: Device = request.param
     folder = make_checkpoint(tmp_path_factory.mktemp("checkpoint"))
-    model = load_model(folder, device=device, dtype=torch.float32, ops=ReferenceOps(CPU))
+    model = load_model(folder, device=device, dtype=torch.float32, ops=Ops(CPU))
     prompts = TokenIdFormat(folder, model.architecture)
     prompts.stop_token_ids = frozenset()
     return replace(model, prompts=prompts)

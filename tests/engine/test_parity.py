@@ -12,8 +12,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.backend.cpu import CpuOps
-from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.rope import mrope_positions
@@ -28,6 +28,7 @@ from tests.support.checkpoints import (
     tokenizer,
 )
 from tests.support.late_device import CapturableOps, LateDevice
+from tests.support.whole_vit import encode
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +61,8 @@ CPU = torch.device("cpu")
 
 
 KINDS = {
-    "reference": lambda: (ReferenceOps(CPU), HostDevice(CPU)),
-    "cpu": lambda: (CpuOps(), HostDevice(CPU)),
+    "reference": lambda: (Ops(CPU), Device(CPU)),
+    "cpu": lambda: (CpuOps(), Device(CPU)),
     "late": lambda: (CapturableOps(CPU), LateDevice()),
 }
 LATE, REFERENCE, CPU_OPS = ((shape, kind) for shape, kind in zip(SHAPES, ("late", "reference", "cpu"), strict=True))
@@ -185,5 +186,5 @@ def test_embeddings_are_those_of_transformers_for_a_batch_of_different_images(ca
         expected = reference(torch.cat([patches for patches, _ in values]), grids).pooler_output
         pixels = [(Pixels(image.height, image.width, bytearray(image.tobytes())), None) for image in images]
         patches = case.model.preprocessor.patches(pixels)
-        ours = case.model.vision.encode(patches, [(int(rows), int(columns)) for _, rows, columns in grids])
+        ours = encode(case.model.vision, patches, [(int(rows), int(columns)) for _, rows, columns in grids])
     assert (ours - expected).abs().max() < 1e-4

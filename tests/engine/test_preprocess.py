@@ -12,7 +12,7 @@ from transformers.models.qwen2_vl import image_processing_pil_qwen2_vl as qwen
 
 from batchocr.data import Pixels
 from batchocr.engine.backend.cpu import CpuOps
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.resize import resize_bicubic
 from batchocr.engine.model.preprocess import Preprocessor, smart_resize
 from batchocr.engine.model.vision import GREY, patch_projection
@@ -93,7 +93,7 @@ def test_every_backend_cuts_the_same_patches() -> None:
     sizes = [(60, 60), (700, 300), (33, 400)]
     images = [as_tensor(noise(*size, seed)) for seed, size in enumerate(sizes)]
     plans = [((56, 56),), ((300, 700), (280, 560)), ((112, 28),)]
-    expected = ReferenceOps(torch.device("cpu")).patches(images, plans, 14, 2)
+    expected = Ops(torch.device("cpu")).patches(images, plans, 14, 2)
     assert torch.equal(CpuOps().patches(images, plans, 14, 2), expected)
 
 

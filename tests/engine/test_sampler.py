@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves
 
 from batchocr.data import Sampling
 from batchocr.engine.backend.base import SamplerRows
-from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.sampler import Sampler
 
 VOCABULARY = 7
@@ -23,7 +23,7 @@ STEPS = 40
 
 def new_sampler(num_rows: int) -> Sampler:
     cpu = torch.device("cpu")
-    ops, device = ReferenceOps(cpu), HostDevice(cpu)
+    ops, device = Ops(cpu), Device(cpu)
     return Sampler(ops, device, num_rows=num_rows, vocab_size=VOCABULARY, max_new_tokens=STEPS)
 
 
@@ -113,7 +113,7 @@ class WorkOnDevice(TorchDispatchMode):
         return result
 
 
-class ChooseNothing(ReferenceOps):
+class ChooseNothing(Ops):
     """Leaves only what the sampler itself does."""
 
     def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:
@@ -122,7 +122,7 @@ class ChooseNothing(ReferenceOps):
 
 def test_as_much_is_launched_for_eight_sequences_that_begin_as_for_one() -> None:
     meta = torch.device("meta")
-    sampler = Sampler(ChooseNothing(meta), HostDevice(meta), num_rows=9, vocab_size=VOCABULARY, max_new_tokens=STEPS)
+    sampler = Sampler(ChooseNothing(meta), Device(meta), num_rows=9, vocab_size=VOCABULARY, max_new_tokens=STEPS)
     launches = []
     for num_sequences in (1, 8):
         with WorkOnDevice() as work:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from batchocr.data import Pixels, Sampling
-from batchocr.engine.backend.device import HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.kv_cache import KVCache
 from batchocr.engine.model.prompt import PromptTokens
@@ -25,7 +25,7 @@ class Bench:
         cpu = torch.device("cpu")
         self.queue = EmbeddingQueue(10_000)
         self.cache = KVCache(torch.zeros(1, 2, blocks + 1, BLOCK_SIZE, 1, 2), num_lanes=rows)
-        self.sampler = Sampler(ReferenceOps(cpu), HostDevice(cpu), num_rows=rows, vocab_size=9, max_new_tokens=64)
+        self.sampler = Sampler(Ops(cpu), Device(cpu), num_rows=rows, vocab_size=9, max_new_tokens=64)
         self.scheduler = Scheduler(
             self.queue,
             self.cache,

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from batchocr.engine.backend.attention_kernels import ATTENTION, PAGED_ATTENTION
 from batchocr.engine.backend.base import PagedContext, Segments
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 
-REFERENCE = ReferenceOps(torch.device("cpu"))
+REFERENCE = Ops(torch.device("cpu"))
 
 
 def flash_attn_varlen_func(

@@ -20,7 +20,7 @@ from batchocr.engine.backend.base import PagedContext, Segments
 from batchocr.engine.backend.cuda import CudaOps
 from batchocr.engine.backend.cuda_trials import CudaTrials
 from batchocr.engine.backend.kernels import activation, norm, paged_attention, rotary, sampling, vocabulary_piece
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.trial import Candidate, Trial, choose, relative_error
 from batchocr.engine.start import load_engine
 from batchocr.errors import EngineError, UsageError
@@ -316,7 +316,7 @@ def test_attention_that_looks_at_wrong_tokens_is_noticed_in_bfloat16(
 ) -> None:
     def attend(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
         seen = PagedContext(context.block_tables, mistaken(context.lengths))
-        return ReferenceOps(CPU).paged_attention(q, cache, seen)
+        return Ops(CPU).paged_attention(q, cache, seen)
 
     monkeypatch.setattr(cuda_trials, "PAGED_ATTENTION", [Candidate("mistaken", lambda: attend)])
     monkeypatch.setattr(cuda_trials, "_DECODED_ROWS", [16])

@@ -361,12 +361,13 @@ def test_a_disk_that_may_not_be_written_is_named_once(tmp_path: Path, *, was_the
 def test_a_folder_that_other_machines_may_have_mounted_is_not_used(
     tmp_path: Path, warnings: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mounts = (
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
         f"21 1 0:20 / / rw - ext4 /dev/a rw\n"
         f"22 21 0:21 / {tmp_path} rw shared:1 - nfs4 server:/x rw\n"
         f"23 21 0:22 / {tmp_path}/local rw - xfs /dev/b rw\n"
     )
-    monkeypatch.setattr(answer_cache, "_mounts", lambda: mounts)
+    monkeypatch.setattr(answer_cache, "_MOUNTS", mounts)
     fill(tmp_path / "local" / "folder", 1)
     assert len(found(tmp_path / "local" / "folder", 1)) == 1
     (tmp_path / "localized").mkdir()

@@ -206,7 +206,7 @@ def test_more_bytes_than_were_asked_for_are_the_stores_fault(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "_ATTEMPTS", 1)
-    monkeypatch.setattr(objects, "_CHUNK_WAITS_S", (0.0,))
+    monkeypatch.setattr(objects, "_CHUNK_WAITS_S", ())
     store.put("lying", {"a.pdf": b"content"})
     fault = lying(b"content", lambda content, first, last: content[first : last + 1] + b"more")
     with store.failing(fault), pytest.raises(UnreadableError, match="the store refuses it"):

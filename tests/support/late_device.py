@@ -8,17 +8,17 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend.device import HostDevice, HostMark, Mark, Result
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device, Mark, Result
+from batchocr.engine.backend.reference import Ops
 
 
-class CapturableOps(ReferenceOps):
+class CapturableOps(Ops):
     """Lets the late device "capture" what a real graph could not."""
 
     capturable = True
 
 
-class LateMark(HostMark):
+class LateMark(Mark):
     """Done, with everything before it in its stream, once it is waited for or asked about for the third time."""
 
     def __init__(self, stream: list[LateMark], finish: Callable[[], object]) -> None:
@@ -42,13 +42,13 @@ class LateMark(HostMark):
                 first._finish()
             first.done = True
 
-    def seconds_since(self, earlier: HostMark) -> float:
+    def seconds_since(self, earlier: Mark) -> float:
         assert isinstance(earlier, LateMark)
         assert self.done and earlier.done, "a span was measured before it was over"
         return super().seconds_since(earlier)
 
 
-class LateDevice(HostDevice):
+class LateDevice(Device):
     """Records in `events` what the engine asks for. A captured graph is the function itself."""
 
     max_unread = 1

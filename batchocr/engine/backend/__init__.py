@@ -11,15 +11,14 @@ from pathlib import Path
 import torch
 
 from batchocr.config import BackendName, VitDType
-from batchocr.engine.backend.base import Ops
 from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.cuda import CudaOps
-from batchocr.engine.backend.device import Device, HostDevice
-from batchocr.engine.backend.reference import ReferenceOps
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.trial import unwanted
 from batchocr.errors import UsageError
 from batchocr.machine import usable_memory_bytes
-from batchocr.processes.engine_messages import REJECT, KernelChoice
+from batchocr.processes.engine_messages import REJECT
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +83,7 @@ def make_ops(name: BackendName, device: torch.device, dtype: torch.dtype, *, vit
         case "cpu":
             return CpuOps()
         case _:
-            return ReferenceOps(device)
+            return Ops(device)
 
 
 def _cuda_ops(device: torch.device, dtype: torch.dtype, *, with_fp8: bool) -> CudaOps:
@@ -122,23 +121,9 @@ def give_kernels_a_folder() -> None:
             os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="batchocr-kernels-")
 
 
-def choices_of(ops: Ops | None) -> tuple[KernelChoice, ...]:
-    """What was chosen for each operation; empty if there was no choice."""
-    return ops.choices if isinstance(ops, CudaOps) else ()
-
-
-def kernels_in_use(ops: Ops) -> str:
-    """The same in a line, for the report."""
-    return "; ".join(f"{choice.operation}: {choice.taken}" for choice in choices_of(ops))
-
-
 def vision_ops(ops: Ops, vit_dtype: VitDType) -> Ops:
     """The operations for the vision model. Raises UsageError if the backend has no fp8."""
-    if vit_dtype == "auto":
-        return ops
-    if not isinstance(ops, CudaOps):
-        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
-    return ops.with_fp8()
+    return ops if vit_dtype == "auto" else ops.with_fp8()
 
 
 def open_device(device: torch.device, *, one_stream: bool = False) -> Device:
@@ -152,7 +137,7 @@ def open_device(device: torch.device, *, one_stream: bool = False) -> Device:
             one_stream=one_stream or _is_set("BATCHOCR_STREAMS", "one"),
             graphs=not _is_set("BATCHOCR_GRAPHS", "0"),
         )
-    return HostDevice(device)
+    return Device(device)
 
 
 def _is_set(variable: str, value: str) -> bool:

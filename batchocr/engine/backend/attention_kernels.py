@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from batchocr.engine.backend.base import PagedContext, Segments
-from batchocr.engine.backend.trial import Candidate
+from batchocr.engine.backend.trial import Candidate, triton_kernel
 
 Attention = Callable[[Tensor, Tensor, Tensor, Segments, bool], Tensor]
 """(q, k, v, segments, causal) → the shape of q."""
@@ -82,18 +82,12 @@ def _sgl_paged_attention() -> PagedAttention:
     return attend
 
 
-def _triton_paged_attention() -> PagedAttention:
-    from batchocr.engine.backend.kernels.paged_attention import paged_attention
-
-    return paged_attention
-
-
 ATTENTION = (
     Candidate("sgl_kernel FA3", _sgl_attention),
     Candidate("torch varlen_attn", _torch_attention),
 )
 PAGED_ATTENTION = (
     Candidate("sgl_kernel FA3", _sgl_paged_attention),
-    Candidate("triton", _triton_paged_attention),
+    triton_kernel("paged_attention", "paged_attention"),
 )
 """Both launch the same kernels every time, so that a decode step can be captured."""

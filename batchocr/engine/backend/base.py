@@ -1,4 +1,4 @@
-"""The operations that a model needs from a backend. A model names no kernel: it is given an `Ops`."""
+"""What the operations of a backend take and return: layers, segments of a batch, the context of a decode step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 Activation = Literal["quick_gelu", "gelu", "silu_mul"]
-"""quick_gelu: x · sigmoid(1.702 x). silu_mul: silu(gate) · up, where one product is [gate, up]."""
+"""quick_gelu: x · sigmoid(1.702 x). silu_mul: silu(gate) · up, where one product, without a bias, is [gate, up]."""
 
 
 ResizePlan = tuple[tuple[int, int], ...]
@@ -112,94 +112,5 @@ class Linear(Protocol):
         """x · weightᵀ + bias, plus the residual if one is given. x: [rows, in]. Returns [rows, out].
 
         residual: [rows, out], contiguous. May be overwritten, by the result too: the caller must not use it again.
-        """
-        ...
-
-
-class Ops(Protocol):
-    """One implementation per backend; the one in `reference.py` defines the correct results.
-
-    Shapes: q [tokens, heads, head_dim]; k, v [tokens, kv_heads, head_dim]; cos, sin float32 [tokens, head_dim / 2];
-    a layer's cache [2, blocks, block_size, kv_heads, head_dim], keys first.
-    """
-
-    name: str
-    kv_block_size: int
-    kv_heads_apart: bool
-    """Whether a new cache stores each head's keys contiguously, and its values too. The shape is the same."""
-
-    @property
-    def capturable(self) -> bool:
-        """Whether a decode step needs nothing from the host, so that it can be captured in a graph."""
-        ...
-
-    def linear(self, layer: Affine) -> Linear:
-        """Prepare a layer, once, when the model is loaded."""
-        ...
-
-    def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
-        """Prepare an MLP, once, when the model is loaded: outer(activation(inner(x))), called like a linear layer."""
-        ...
-
-    def patches(
-        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int, /
-    ) -> Tensor:
-        """Resize each image (bicubic, byte for byte as Pillow does) and cut it into patches.
-
-        images: uint8 [height, width, 3] on the host. Returns uint8 [total patches, 3 · patch_size²] on the device:
-        images in order, each in merge squares; the values of a patch ordered as channel, row, column.
-        """
-        ...
-
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool, /) -> Tensor:
-        """Attention within each segment. Returns a tensor of q's shape."""
-        ...
-
-    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, /) -> tuple[Tensor, Tensor]:
-        """Rotate q and k, pairing the two halves of every head, in float32."""
-        ...
-
-    def rotary_store(
-        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor, /
-    ) -> tuple[Tensor, Tensor]:
-        """Rotate q and k, and write each token's key and value into its slot (block · block_size + offset).
-
-        cache: one layer's. slots: int64 [tokens]. Returns the rotated q and k.
-        """
-        ...
-
-    def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext, /) -> Tensor:
-        """Attend from one new token per sequence to its cached ones. q and result: [sequences, heads, head_dim]."""
-        ...
-
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, /) -> Tensor: ...
-
-    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor: ...
-
-    def then_layer_norm(
-        self,
-        layer: Linear,
-        x: Rows,
-        residual: Tensor,
-        *,
-        norm: Affine,
-        eps: float,
-        following: Linear | None,
-    ) -> tuple[Tensor, Rows]:
-        """layer(x) + residual, and its LayerNorm.
-
-        residual: may be overwritten, as by `Linear`. norm: weight and bias, each [out]. following: the layer that takes
-        the normed rows and nothing else does; None if something other than a layer of these operations takes them,
-        as a tensor.
-        """
-        ...
-
-    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int, /) -> tuple[Tensor, Tensor]:
-        """Choose each sequence's next token greedily after penalties, and record it in its row.
-
-        logits: [sequences, vocabulary], may be overwritten. index: int64 [sequences], their rows. longest: an upper
-        bound on the tokens of a history, this one included, or 0 if no sequence has a rule; a captured graph does
-        not use it. Returns the tokens, int64 [sequences], and their log-probabilities before penalties, float32
-        [sequences], on the device.
         """
         ...

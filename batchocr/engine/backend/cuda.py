@@ -23,6 +23,7 @@ from batchocr.engine.backend.base import (
     SamplerRows,
 )
 from batchocr.engine.backend.fp8 import Fp8Kernels, Fp8Linear, fits_fp8
+from batchocr.engine.backend.reference import Ops
 from batchocr.errors import UsageError
 from batchocr.processes.engine_messages import KernelChoice
 
@@ -41,13 +42,13 @@ Patches = Callable[[Sequence[Tensor], Sequence[ResizePlan], int, int], Tensor]
 Sample = Callable[[Tensor, Tensor, SamplerRows, int], tuple[Tensor, Tensor]]
 
 
-@dataclass(frozen=True, slots=True)
-class CudaOps:
-    """Implements `backend.base.Ops`, with what was chosen for each operation."""
+# By keyword, as a dataclass takes an operation that it inherits for the default of the field of that name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaOps(Ops):
+    """The operations of an NVIDIA GPU, as they were chosen there."""
 
     name = "cuda"
     kv_block_size = 64
-    kv_heads_apart = False
 
     attention: Attention
     paged_attention: PagedAttention
@@ -74,7 +75,6 @@ class CudaOps:
         return plain.isdisjoint(("paged_attention", "sample"))
 
     def with_fp8(self) -> CudaOps:
-        """The same operations with linear layers in fp8. Raises UsageError if there are none."""
         if self.fp8 is None:
             raise UsageError(
                 "--vit-dtype fp8 needs --dtype bfloat16 and a GPU of compute capability 8.9 or higher (RTX 40, L40S, "
@@ -104,9 +104,6 @@ class CudaOps:
             kernel = self.fp8.gelu_bias
             return lambda x, bias: QuantizedRows(*kernel(x, bias, quick))
         return self.quick_gelu if quick else lambda x, bias: F.gelu(x.add_(bias))
-
-    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
     def then_layer_norm(
         self,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend.device import CaptureError, Mark, Result
+from batchocr.engine.backend.device import CaptureError, Device, Mark, Result
 from batchocr.errors import EngineError
 
 _WARM_UP_RUNS = 2
@@ -18,7 +18,7 @@ _HEAD_START_CYCLES = 2_000_000
 launching, which a graph does without, would count."""
 
 
-class CudaMark:
+class CudaMark(Mark):
     """An event on a stream."""
 
     def __init__(self) -> None:
@@ -35,12 +35,12 @@ class CudaMark:
         """Make the current stream wait, not the calling thread."""
         self._event.wait()
 
-    def seconds_since(self, earlier: CudaMark) -> float:
+    def seconds_since(self, earlier: Self) -> float:
         return float(earlier._event.elapsed_time(self._event)) / 1000
 
 
-class CudaDevice:
-    """Implements `backend.device.Device`.
+class CudaDevice(Device):
+    """Work is queued in streams, and done later.
 
     Decoding runs on a high-priority stream, so that its small kernels run between those of the vision stage, which fill
     the device. How far they get there depends on the GPU and its libraries, so there is one decode step to each slice
@@ -53,7 +53,7 @@ class CudaDevice:
 
     def __init__(self, device: torch.device, *, one_stream: bool = False, graphs: bool = True) -> None:
         """one_stream: have the stages take turns on one stream. graphs: whether to capture any."""
-        self.torch_device = device
+        super().__init__(device)
         self._has_graphs = graphs
         torch.cuda.set_device(device)
         self._main = torch.cuda.Stream(device, priority=-1)

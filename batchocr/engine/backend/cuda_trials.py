@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
@@ -27,8 +26,8 @@ from batchocr.engine.backend.cuda import (
     RotaryStore,
     Sample,
 )
-from batchocr.engine.backend.reference import ReferenceOps, activate
-from batchocr.engine.backend.trial import Candidate, Trial, choose
+from batchocr.engine.backend.reference import Ops, activate
+from batchocr.engine.backend.trial import Candidate, Trial, choose, triton_kernel
 from batchocr.processes.engine_messages import KernelChoice
 
 Operation = TypeVar("Operation")
@@ -63,7 +62,7 @@ class CudaTrials:
         self._device = device
         self._dtype = dtype
         self._timer = timer
-        self._reference = ReferenceOps(device)
+        self._reference = Ops(device)
         self._generator = torch.Generator(device).manual_seed(0)
         # The error of rounding the result alone, with a margin for a different order of summation.
         self._max_error = 1e-4 if dtype == torch.float32 else 2e-2
@@ -126,7 +125,7 @@ class CudaTrials:
             q, k, _ = qkv.clone().unbind(1)
             return turn(q, k, cos, sin)
 
-        return self._choose("rotary", [_kernel("rotary", "rotary_")], self._reference.rotary, run)
+        return self._choose("rotary", [triton_kernel("rotary", "rotary_")], self._reference.rotary, run)
 
     def rotary_store(self) -> RotaryStore:
         tokens = ROWS // 2
@@ -139,11 +138,12 @@ class CudaTrials:
             q, k, v = qkv.clone().split(_LLM_SPLIT, dim=1)
             return (*turn_and_store(q, k, v, cos, sin, cache, slots), cache)
 
-        return self._choose("rotary_store", [_kernel("rotary", "rotary_store_")], self._reference.rotary_store, run)
+        candidates = [triton_kernel("rotary", "rotary_store_")]
+        return self._choose("rotary_store", candidates, self._reference.rotary_store, run)
 
     def rms_norm(self) -> Callable[[Tensor, Tensor, float], Tensor]:
         x, weight = self._random(ROWS, _LLM_WIDTH), self._random(_LLM_WIDTH)
-        candidates = [_kernel("norm", "rms_norm")]
+        candidates = [triton_kernel("norm", "rms_norm")]
         return self._choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
 
     def add_layer_norm(self) -> AddLayerNorm:
@@ -156,7 +156,7 @@ class CudaTrials:
         x, residual, weight, bias = self._norm_case()
         return self._choose(
             "add_layer_norm",
-            [_kernel("norm", "add_layer_norm_")],
+            [triton_kernel("norm", "add_layer_norm_")],
             reference,
             lambda add: add(residual.clone(), x.clone(), weight, bias, _EPS),
         )
@@ -166,12 +166,12 @@ class CudaTrials:
             return activate(x + bias, "quick_gelu")
 
         x, bias = self._random(ROWS, _VIT_MLP), self._random(_VIT_MLP)
-        candidates = [_kernel("activation", "quick_gelu_bias_")]
+        candidates = [triton_kernel("activation", "quick_gelu_bias_")]
         return self._choose("quick_gelu", candidates, reference, lambda apply: (apply(x.clone(), bias),))
 
     def silu_mul(self) -> Callable[[Tensor], Tensor]:
         gate_up = self._random(ROWS, 2 * _LLM_MLP)
-        candidates = [_kernel("activation", "silu_mul")]
+        candidates = [triton_kernel("activation", "silu_mul")]
         return self._choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
 
     def sample(self) -> Sample:
@@ -188,7 +188,7 @@ class CudaTrials:
             steps.append(sample(rounded.clone(), index, _sampler_rows(count + 1, self._device), _MAX_OUTPUT))
             return (*(value for step in steps for value in step), rows.length[:count])
 
-        candidates = [_kernel("sampling", "sample")]
+        candidates = [triton_kernel("sampling", "sample")]
         return self._choose("sample", candidates, self._reference.sample, run, max_error=1e-5, needed_for=_GRAPHS)
 
     def patches(self) -> Patches:
@@ -197,7 +197,7 @@ class CudaTrials:
         plans: list[ResizePlan] = [((1036, 1036),), ((84, 700),), ((112, 112), (56, 56))]
         return self._choose(
             "patches",
-            [Candidate("triton", lambda: partial(_kernel("preprocess", "patches").load(), device=self._device))],
+            [Candidate("triton", lambda: partial(triton_kernel("preprocess", "patches").load(), device=self._device))],
             self._reference.patches,
             lambda cut: (cut(images, plans, 14, 2),),
             max_error=0.0,
@@ -220,7 +220,7 @@ class CudaTrials:
             return (linears[quantize](x),)
 
         # Three mantissa bits in both operands: errors of a few per cent, averaged over 1,280 values.
-        candidate: Candidate[Any] = Candidate("triton and torch", _kernel("quantize", "quantize_rows").load)
+        candidate: Candidate[Any] = Candidate("triton and torch", triton_kernel("quantize", "quantize_rows").load)
         return self._choose(FP8_OPERATIONS[0], [candidate], None, run, max_error=0.05, needed_for="--vit-dtype fp8")
 
     def _fp8_add_layer_norm(self) -> fp8.AddLayerNormQuantize:
@@ -231,7 +231,7 @@ class CudaTrials:
             values, scales = add(total, x, weight, bias, _EPS)
             return total, values.float() * scales
 
-        candidates = [_kernel("quantize", "add_layer_norm_quantize_")]
+        candidates = [triton_kernel("quantize", "add_layer_norm_quantize_")]
         return self._choose(FP8_OPERATIONS[1], candidates, fp8.add_layer_norm_quantize_, run, max_error=_FP8_STEP)
 
     def _fp8_gelu(self) -> fp8.GeluBiasQuantize:
@@ -241,7 +241,7 @@ class CudaTrials:
             quantized = [gelu(x.clone(), bias, quick) for quick in (True, False)]
             return tuple(values.float() * scales for values, scales in quantized)
 
-        candidates = [_kernel("quantize", "gelu_bias_quantize")]
+        candidates = [triton_kernel("quantize", "gelu_bias_quantize")]
         return self._choose(FP8_OPERATIONS[2], candidates, fp8.gelu_bias_quantize, run, max_error=_FP8_STEP)
 
     def _norm_case(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -267,11 +267,6 @@ class CudaTrials:
     def _random(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Values of a normal distribution, on the device."""
         return torch.randn(shape, generator=self._generator, device=self._device, dtype=dtype or self._dtype)
-
-
-def _kernel(module: str, name: str) -> Candidate[Any]:
-    """A kernel of ours, which is imported when it is tried."""
-    return Candidate("triton", lambda: getattr(import_module(f"batchocr.engine.backend.kernels.{module}"), name))
 
 
 def _decoded_lengths(rows: int) -> list[int]:

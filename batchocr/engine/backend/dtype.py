@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
+from timeit import timeit
 
 import torch
 from torch.nn import functional as F
@@ -34,7 +34,7 @@ def bfloat16_speedup() -> float:
     Units for it are not enough: attention may gain nothing. Without them, the trial would take many seconds.
     """
     runs = [_work(dtype) for dtype in (torch.float32, torch.bfloat16)]
-    times = [[_seconds(run) for run in runs] for _ in range(1 + _TIMED_RUNS)][1:]  # in turn; the first to warm up
+    times = [[timeit(run, number=1) for run in runs] for _ in range(1 + _TIMED_RUNS)][1:]  # the first to warm up
     float32_s, bfloat16_s = (min(measured) for measured in zip(*times, strict=True))
     return float(float32_s / bfloat16_s)
 
@@ -50,9 +50,3 @@ def _work(dtype: torch.dtype) -> Callable[[], None]:
         F.scaled_dot_product_attention(q, kv, kv)
 
     return run
-
-
-def _seconds(run: Callable[[], None]) -> float:
-    begun = time.perf_counter()
-    run()
-    return time.perf_counter() - begun

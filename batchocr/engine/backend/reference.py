@@ -1,4 +1,4 @@
-"""Every operation in plain torch, on any device: the definition that the other backends are compared with."""
+"""The operations that a model needs, in plain torch, on any device. A model names no kernel: it is given an `Ops`."""
 
 from __future__ import annotations
 
@@ -20,29 +20,49 @@ from batchocr.engine.backend.base import (
     Segments,
 )
 from batchocr.engine.backend.resize import cut_patches, resize_bicubic
+from batchocr.errors import UsageError
+from batchocr.processes.engine_messages import KernelChoice
 
 
-class ReferenceOps:
-    """Implements `backend.base.Ops`."""
+class Ops:
+    """Every operation as it is defined. A backend overrides those that it has faster, with the same results.
+
+    Shapes: q [tokens, heads, head_dim]; k, v [tokens, kv_heads, head_dim]; cos, sin float32 [tokens, head_dim / 2];
+    a layer's cache [2, blocks, block_size, kv_heads, head_dim], keys first.
+    """
 
     name = "reference"
     kv_block_size = 16
     kv_heads_apart = False
-    capturable = False
+    """Whether a new cache stores each head's keys contiguously, and its values too. The shape is the same."""
+    choices: tuple[KernelChoice, ...] = ()
+    """What was chosen for each operation; empty if there was no choice."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a decode step needs nothing from the host, so that it can be captured in a graph."""
+        return False
+
     def linear(self, layer: Affine) -> Linear:
+        """Prepare a layer, once, when the model is loaded."""
         return _Linear(layer)
 
     def mlp(self, inner: Affine, outer: Affine, activation: Activation) -> Linear:
+        """Prepare an MLP, once, when the model is loaded: outer(activation(inner(x))), called like a linear layer."""
         first, last = _Linear(inner), _Linear(outer)
         return lambda x, residual=None: last(activate(first(x), activation), residual)
 
     def patches(
-        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int
+        self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int, /
     ) -> Tensor:
+        """Resize each image (bicubic, byte for byte as Pillow does) and cut it into patches.
+
+        images: uint8 [height, width, 3] on the host. Returns uint8 [total patches, 3 · patch_size²] on the device:
+        images in order, each in merge squares; the values of a patch ordered as channel, row, column.
+        """
         frames = []
         for image, plan in zip(images, plans, strict=True):
             frame = image.to(self._device)
@@ -51,7 +71,8 @@ class ReferenceOps:
             frames.append(cut_patches(frame, patch_size, merge_size))
         return torch.cat(frames)
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool, /) -> Tensor:
+        """Attention within each segment. Returns a tensor of q's shape."""
         lengths = list(segments.lengths)
         parts = [
             _sdpa(*(part.transpose(0, 1).unsqueeze(0) for part in qkv), causal=causal)
@@ -60,13 +81,18 @@ class ReferenceOps:
         parts = [part.squeeze(0).transpose(0, 1) for part in parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    def rotary(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Rotate q and k, pairing the two halves of every head, in float32."""
         cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
         return _rotate(q, cos, sin), _rotate(k, cos, sin)
 
     def rotary_store(
-        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor
+        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, slots: Tensor, /
     ) -> tuple[Tensor, Tensor]:
+        """Rotate q and k, and write each token's key and value into its slot (block · block_size + offset).
+
+        cache: one layer's. slots: int64 [tokens]. Returns the rotated q and k.
+        """
         q, k = self.rotary(q, k, cos, sin)
         # These must be views: writes to a copy would be lost.
         keys, values = cache.view(2, -1, *cache.shape[3:])
@@ -74,7 +100,8 @@ class ReferenceOps:
         values.index_copy_(0, slots, v)
         return q, k
 
-    def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+    def paged_attention(self, q: Tensor, cache: Tensor, context: PagedContext, /) -> Tensor:
+        """Attend from one new token per sequence to its cached ones. q and result: [sequences, heads, head_dim]."""
         out = torch.empty_like(q)
         block_size = cache.shape[2]
         for row, length in enumerate(context.lengths.tolist()):
@@ -84,7 +111,7 @@ class ReferenceOps:
             out[row] = _sdpa(q[row, None, :, None], keys, values)[0, :, 0]
         return out
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, /) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -100,12 +127,35 @@ class ReferenceOps:
         eps: float,
         following: Linear | None,
     ) -> tuple[Tensor, Rows]:
+        """layer(x) + residual, and its LayerNorm.
+
+        residual: may be overwritten, as by `Linear`. norm: weight and bias, each [out]. following: the layer that takes
+        the normed rows and nothing else does; None if something other than a layer of these operations takes them,
+        as a tensor.
+        """
         assert norm.bias is not None
         total = layer(x, residual)
         return total, self.layer_norm(total, norm.weight, norm.bias, eps)
 
-    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:
-        return greedy_after_penalties(logits.float(), index, rows, longest)
+    def with_fp8(self) -> Ops:
+        """The same operations with linear layers in fp8. Raises UsageError if there are none."""
+        raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
+
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int, /) -> tuple[Tensor, Tensor]:
+        """Choose each sequence's next token greedily after penalties, and record it in its row.
+
+        logits: [sequences, vocabulary], may be overwritten. index: int64 [sequences], their rows. longest: an upper
+        bound on the tokens of a history, this one included, or 0 if no sequence has a rule; a captured graph does
+        not use it. Returns the tokens, int64 [sequences], and their log-probabilities before penalties, float32
+        [sequences], on the device. As in vLLM, only output tokens count.
+        """
+        logits = logits.float()
+        scores = _penalised(logits, index, rows, longest) if longest else logits
+        tokens = scores.argmax(dim=-1)
+        logprobs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - logits.logsumexp(dim=-1)
+        if longest:
+            _remember(tokens, index, rows, longest)
+        return tokens, logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +190,6 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     torch.mul(first, cos, out=turned[..., :half]).addcmul_(second, sin, value=-1)
     torch.mul(second, cos, out=turned[..., half:]).addcmul_(first, sin)
     return turned.to(x.dtype)
-
-
-def greedy_after_penalties(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:
-    """The reference for `Ops.sample`. logits: float32 [sequences, vocabulary]. As in vLLM, only output tokens count."""
-    scores = _penalised(logits, index, rows, longest) if longest else logits
-    tokens = scores.argmax(dim=-1)
-    logprobs = logits.gather(1, tokens.unsqueeze(1)).squeeze(1) - logits.logsumexp(dim=-1)
-    if longest:
-        _remember(tokens, index, rows, longest)
-    return tokens, logprobs
 
 
 def _penalised(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> Tensor:

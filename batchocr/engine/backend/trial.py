@@ -10,7 +10,8 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from importlib import import_module
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,11 @@ class Candidate(Generic[Operation]):
     name: str
     load: Callable[[], Operation]
     """Imports what it needs; what it raises is why the candidate is rejected."""
+
+
+def triton_kernel(module: str, name: str) -> Candidate[Any]:
+    """A kernel of ours, which is imported when it is tried."""
+    return Candidate("triton", lambda: getattr(import_module(f"batchocr.engine.backend.kernels.{module}"), name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from batchocr.engine.backend.base import Ops
 from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.language import LanguageModel
 from batchocr.engine.model.preprocess import Preprocessor
 from batchocr.engine.model.prompt import PromptFormat

@@ -26,7 +26,7 @@ _SHARE_DIGITS, _SCORE_DIGITS = 5, 4
 
 
 class Detector:
-    """Finds the parts of pages, their classes and their order. flop_per_image: what it computes for a page."""
+    """Finds the parts of pages, their classes and their order."""
 
     def __init__(self, folder: Path, device: Device) -> None:
         """Raises ModelError."""
@@ -38,6 +38,7 @@ class Detector:
         with torch.inference_mode(), FlopCounterMode(display=False) as counter:
             self._model(torch.zeros(1, 3, _SIDE_PX, _SIDE_PX, device=device.torch_device))
         self.flop_per_image = float(counter.get_total_flops())
+        """What it computes for a page, in floating-point operations."""
 
     def detect(self, images: Sequence[Pixels]) -> Tensor:
         """What is found in each image: see `candidates`. On the device."""

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from batchocr.engine.backend.base import Affine, Linear, Ops, PagedContext, Segments
+from batchocr.engine.backend.base import Affine, Linear, PagedContext, Segments
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.rope import inverse_frequencies, mrope_cos_sin, mrope_dimensions
 from batchocr.engine.model.weights import WeightReader
 from batchocr.errors import ModelError

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from batchocr.data import Pixels
-from batchocr.engine.backend.base import Ops, ResizePlan
+from batchocr.engine.backend.base import ResizePlan
+from batchocr.engine.backend.reference import Ops
 from batchocr.planning.architecture import ImageLimits, VisionShape
 
 PatchGrid = tuple[int, int]

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from batchocr.engine.backend.base import Affine, Linear, Ops, Rows, Segments
+from batchocr.engine.backend.base import Affine, Linear, Rows, Segments
 from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.preprocess import PatchGrid
 from batchocr.engine.model.rope import inverse_frequencies, vision_positions
 from batchocr.engine.model.weights import WeightReader
@@ -75,22 +76,12 @@ class VisionModel:
         )
         self._inv_freq = inverse_frequencies(shape.head_dim // 2, shape.rope_theta, device.torch_device)
 
-    def encode(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Tensor:
-        """Embed the images of a batch.
+    def layers(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Generator[None, None, Tensor]:
+        """Embed the images of a batch, with a pause between layers, so that other work may be launched there.
 
         patches: uint8 [patches, 3 · patch_size²], images in the order of grids. Returns [patches / merge_size²,
         out_width] in the model's dtype.
         """
-        layers = self.layers(patches, grids)
-        while True:
-            try:
-                next(layers)
-            except StopIteration as end:
-                embeddings: Tensor = end.value
-                return embeddings
-
-    def layers(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Generator[None, None, Tensor]:
-        """`encode` with a pause between layers, so that other work may be launched there."""
         segments = Segments.of([rows * columns for rows, columns in grids], self._device.upload)
         cos, sin = self._rotary_tables(grids)
         x = self._embed(patches.to(self._dtype).sub_(GREY))

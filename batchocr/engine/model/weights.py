@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from batchocr.engine.backend.base import Affine
 from batchocr.errors import ModelError
-from batchocr.planning.checkpoint_files import weight_files
+from batchocr.planning.checkpoint_files import open_weights, weight_files
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -31,17 +31,9 @@ class WeightReader:
         self._files: dict[str, Any] = {}
         self._where: dict[str, tuple[str, str]] = {}
         for file_name in weight_files(folder):
-            opened = self._open(file_name)
+            self._files[file_name] = opened = open_weights(folder / file_name, "pt")
             for stored_name in opened.keys():  # noqa: SIM118 (a handle of safetensors, no mapping)
                 self._where[_canonical(stored_name)] = (file_name, stored_name)
-
-    def _open(self, file_name: str) -> Any:
-        path = self._folder / file_name
-        try:
-            self._files[file_name] = safe_open(path, framework="pt")
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{path} is damaged or cut short ({error}): download it again") from error
-        return self._files[file_name]
 
     def __contains__(self, name: str) -> bool:
         return name in self._where
