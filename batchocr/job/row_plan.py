@@ -102,8 +102,7 @@ class RowPlan:
     def output_index(self, key: RowKey) -> int:
         """The index of a row in the output."""
         state = self.states[key.document]
-        assert state.rows is not None
-        return state.num_before + state.rows.index(key.page_index)
+        return state.num_before + (state.rows or ()).index(key.page_index)
 
     def to_be_read(self, index: int) -> Iterator[RowKey]:
         """The rows of a document in `ready` that have to be read."""
@@ -177,11 +176,8 @@ class RowPlan:
         """Plan the rows of a document. page_count: None if it cannot be opened."""
         state = self.states[index]
         state.page_count, state.doc_id = page_count, doc_id
-        if not page_count:
-            state.rows = [None]
-        else:
-            asked_for = self._spec.pages(page_count) if self._spec else range(page_count)
-            state.rows = self.documents[index].chosen(asked_for)
+        pages = range(page_count or 0) if self._spec is None else self._spec.pages(page_count or 0)
+        state.rows = self.documents[index].chosen(pages) if page_count else [None]
         state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id)
         self._num_rows_known += len(state.rows)
         self.num_known += 1

@@ -19,8 +19,6 @@ _ROWS_AHEAD: Final = 2000
 """Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
 _AHEAD_FOR_EACH: Final = 4
 """Rows for each worker, instead, if documents are fetched: a worker keeps only a few copies of large ones."""
-_MAX_GIVEN: Final = 64
-"""Documents that a worker was given last: of an object, it may still hold a copy (`pages/documents`)."""
 
 
 class Scheduler:
@@ -41,7 +39,7 @@ class Scheduler:
         """The documents with rows that were never begun, in input order: by whether they have cost something."""
         self._again: deque[RowKey] = deque()
         """The rows to be begun again, before all others."""
-        self._given: WeakKeyDictionary[Worker, deque[int]] = WeakKeyDictionary()
+        self._given: WeakKeyDictionary[Worker, dict[int, None]] = WeakKeyDictionary()
         """The documents of which each worker was given something, the last one at the end."""
 
     # What is next
@@ -63,7 +61,7 @@ class Scheduler:
         key = None
         if self.num_in_flight < self.pages_in_flight:
             key = self._next_row(worker, costly=False)
-            if key is None and self._has_only_costly():
+            if key is None and not worker.backlog and self._has_only_costly():
                 key = self._next_row(worker, costly=True)
         if key is None:
             return None if worker.backlog else self._next_to_open(worker)
@@ -96,7 +94,7 @@ class Scheduler:
         return self._has_rows_ahead
 
     def _next_row(self, worker: Worker, *, costly: bool) -> RowKey | None:
-        only = self._given[worker][-1] if worker.backlog else None
+        only = next(reversed(self._given[worker])) if worker.backlog else None
         elsewhere = None
         for key in self._candidates(costly=costly, only=only):
             run = self.run_of(key.document)
@@ -142,10 +140,8 @@ class Scheduler:
         return all(key.document == run.index for key in self._candidates(costly=run.is_costly))
 
     def _has_only_costly(self) -> bool:
-        """Whether nothing else is being read, or may be begun."""
-        if self._plan.more_to_come or next(self._candidates(costly=False), None) is not None:
-            return False
-        return all(run.is_costly for run in self._runs.values() if run.in_flight)
+        """Whether nothing else is being read, or may still come."""
+        return not self._plan.more_to_come and all(run.is_costly for run in self._runs.values() if run.in_flight)
 
     def _fetched_by(self, run: DocumentRun) -> list[Worker]:
         """The workers that have fetched the document; none if it is a file."""
@@ -204,10 +200,9 @@ class Scheduler:
 
     def _note_begin(self, key: RowKey, worker: Worker) -> None:
         self.run_of(key.document).attempts.setdefault(key.page_index, Attempts()).begun += 1
-        given = self._given.setdefault(worker, deque(maxlen=_MAX_GIVEN))
-        if key.document in given:
-            given.remove(key.document)
-        given.append(key.document)
+        given = self._given.setdefault(worker, {})
+        given.pop(key.document, None)
+        given[key.document] = None
 
     def _add(self, document: int) -> None:
         """Have the rows of a document begun."""
