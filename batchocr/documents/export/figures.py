@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from PIL import Image
 
-from batchocr.data import ErrorKind, Failure
+from batchocr.data import Box, ErrorKind, Failure
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.pages.protocol.markdown import FIGURES
@@ -95,7 +95,7 @@ class Figures:
         return json.dumps([row.doc_id, place.page_index, row.width, row.height, *place.bbox, encoding])
 
 
-def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
+def pixel_box(bbox: Box, width: int, height: int) -> tuple[int, int, int, int]:
     """The box in px of a page, to the nearest, as MinerU crops; it has no area if nothing of it is on the page."""
     x0, y0, x1, y1 = (min(1.0, max(0.0, share)) for share in bbox)  # 0 for nan
     return round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height)
@@ -143,7 +143,7 @@ def with_pictures(html: str, document: AssembledDocument, table: Piece, tag: Cal
     return _PICTURE_IN_TABLE.sub(tagged, html)
 
 
-def _bbox_in(name: str) -> tuple[float, float, float, float] | None:
+def _bbox_in(name: str) -> Box | None:
     try:
         x0, y0, x1, y1 = map(float, name.removeprefix("#bbox=").split(","))
     except ValueError:
@@ -151,7 +151,7 @@ def _bbox_in(name: str) -> tuple[float, float, float, float] | None:
     return x0, y0, x1, y1
 
 
-def _is_within(box: tuple[float, float, float, float], around: tuple[float, float, float, float]) -> bool:
+def _is_within(box: Box, around: Box) -> bool:
     x0, y0, x1, y1 = around
     return x0 - _NEAR <= box[0] <= box[2] <= x1 + _NEAR and y0 - _NEAR <= box[1] <= box[3] <= y1 + _NEAR
 

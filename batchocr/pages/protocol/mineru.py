@@ -28,7 +28,7 @@ from mineru_vl_utils.post_process.table_image_processor import (
 from mineru_vl_utils.structs import ContentBlock
 from PIL import Image
 
-from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling, shared_area
+from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling, box_area, shared_area
 from batchocr.errors import RefusedError
 from batchocr.pages.protocol.base import Reader
 from batchocr.pages.protocol.detected_layout import detected_blocks
@@ -211,8 +211,7 @@ def _drop_surplus(blocks: list[ContentBlock]) -> int:
     """Remove the blocks beyond MAX_READ_AREA from the end of the list. Returns how many."""
     area = 0.0
     for index, block in enumerate(blocks):
-        x0, y0, x1, y1 = block.bbox
-        area += (x1 - x0) * (y1 - y0)
+        area += box_area(block.bbox)
         if area > MAX_READ_AREA:
             num_surplus = len(blocks) - index
             del blocks[index:]
