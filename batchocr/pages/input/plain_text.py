@@ -101,8 +101,7 @@ class _GlyphDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no typ
     def fill_image(self, _ctx: Any, _image: Any, ctm: Any, *_color: Any) -> None:
         self._cover(mupdf.ll_fz_transform_rect(mupdf.ll_fz_make_rect(0, 0, 1, 1), ctm), _MOST_GLYPHS)
 
-    def fill_image_mask(self, _ctx: Any, image: Any, ctm: Any, *_color: Any) -> None:
-        self.fill_image(_ctx, image, ctm)
+    fill_image_mask = fill_image
 
     def _cover(self, box: Any, num_hidden: int) -> None:
         self._num_objects += 1
