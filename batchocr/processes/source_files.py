@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Self
 
 from PIL import Image
@@ -75,9 +74,7 @@ class SourceFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.close()
 
     def find(self, source: str, doc_id: str | None) -> SourceFile | Failure:
