@@ -137,13 +137,12 @@ class MinerUProtocol:
         for crop, prompt, params, index in zip(crops, prompts, sampling_params, indices, strict=True):
             block = blocks[index]
             if _TRUSTED not in block:
+                sampling = self._sampling(params, self._max_new_tokens)
+                if self._penalties and block.type == "table":
+                    sampling = replace(sampling, loop_check="at_limit")
                 asked.append(block)
-                requests.append(Request(_pixels(crop), prompt, self._block_sampling(params, block.type), round=1))
+                requests.append(Request(_pixels(crop), prompt, sampling, round=1))
         return requests, asked
-
-    def _block_sampling(self, params: MinerUSamplingParams, block_type: str) -> Sampling:
-        sampling = self._sampling(params, self._max_new_tokens)
-        return replace(sampling, loop_check="at_limit") if self._penalties and block_type == "table" else sampling
 
     def _sampling(self, params: MinerUSamplingParams, max_new_tokens: int) -> Sampling:
         if not self._penalties:
