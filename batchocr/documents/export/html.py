@@ -28,6 +28,7 @@ REVISION: Final = 1
 
 _PACKAGE: Final = "batchocr.documents.export"
 _LOWEST_HEADING: Final = 6
+_CLASSES: Final = {"table": "wide", **dict.fromkeys(FOOTNOTES, "footnote")}
 _PICTURE: Final = re.compile('<span class="picture" data-bbox="([^"]*)"></span>')
 _MAX_TITLE: Final = 200
 
@@ -84,12 +85,9 @@ class _Page:
             return self._figure(piece)
         made = block_html(piece.type, piece.content, level=piece.level)
         if piece.type == "table":
-            return Markup(f'<div class="wide">{self._with_pictures(made, piece)}</div>' if made else "")
-        if piece.type.endswith("_caption"):
-            return Markup(f'<div class="caption">{made}</div>' if made else "")
-        if piece.type in FOOTNOTES:
-            return Markup(f'<div class="footnote">{made}</div>' if made else "")
-        return Markup(made)
+            made = self._with_pictures(made, piece)
+        kind = "caption" if piece.type.endswith("_caption") else _CLASSES.get(piece.type)
+        return Markup(f'<div class="{kind}">{made}</div>' if made and kind else made)
 
     def _figure(self, piece: Piece) -> Markup:
         picture = self._pictures[piece.places[0]]
