@@ -28,6 +28,9 @@ Number = Annotated[int, Field(ge=0, lt=2**63)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Coordinate = Annotated[float, Field(allow_inf_nan=False)]
 
+Box: TypeAlias = tuple[float, float, float, float]
+"""x0, y0, x1, y1, from the top left; in shares of the page, where nothing else is said."""
+
 ErrorKind = Literal[
     "not_found",  # the path does not exist, or no longer does
     "unreadable",  # the file or folder may not be read
@@ -96,7 +99,7 @@ class Glyph:
     """Its width."""
     size: float
     """Of its font."""
-    box: tuple[float, float, float, float]
+    box: Box
     """x0, y0, x1, y1 of its ink; of a space, without any extent."""
 
 
@@ -329,6 +332,23 @@ def shared_area(one: Sequence[float], other: Sequence[float]) -> float:
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     return max(0.0, width) * max(0.0, height)
+
+
+def box_area(box: Sequence[float]) -> float:
+    """The area of a box; 0 if it ends before it begins."""
+    return shared_area(box, box)
+
+
+def box_overlap(one: Sequence[float], other: Sequence[float]) -> float:
+    """Intersection over union of two boxes; 0 for one without an area."""
+    shared = shared_area(one, other)
+    return shared / (box_area(one) + box_area(other) - shared) if shared else 0.0
+
+
+def around(boxes: Sequence[Box]) -> Box:
+    """The smallest box that holds all of these."""
+    x0, y0, x1, y1 = zip(*boxes, strict=True)
+    return min(x0), min(y0), max(x1), max(y1)
 
 
 def counted(number: int, noun: str) -> str:

@@ -125,11 +125,8 @@ def _as_text(report: AuditReport) -> Iterator[str]:
     if report.num_uncompared:
         yield f"uncompared {counted(report.num_uncompared, 'page')} with text, none of which could be compared"
     if report.num_compared:
-        for name, interval in (
-            ("omitted", report.omitted),
-            ("invented", report.invented),
-            ("different", report.different),
-        ):
+        shares = {"omitted": report.omitted, "invented": report.invented, "different": report.different}
+        for name, interval in shares.items():
             yield f"{name:10} {_percent(interval, report)} of the characters"
         yield f"{'pages':10} {_percent(report.pages_with_omissions, report)} of the pages lost text"
     if report.left_out:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from batchocr.data import Box
+
 FindingKind = Literal[
     "omitted",  # on the page, and in no block
     "invented",  # in a block, and not on the page
@@ -30,7 +32,7 @@ class AuditFinding:
     kind: FindingKind
     block: int | None
     """Index in the row's blocks; None if the text is in no block."""
-    bbox: tuple[float, float, float, float]
+    bbox: Box
     """In shares of the page."""
     text: str
     """What the table says."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import torch
 
@@ -46,7 +46,6 @@ _MAX_NOT_FINITE = 3
 """If this many requests in a row end with values that are not finite, or fewer and there is nothing else to do, the
 device may be broken."""
 
-Expected = TypeVar("Expected", bound=ToEngine)
 _REFUSALS: Final[dict[type[Exception], Literal["usage", "model"]]] = {UsageError: "usage", ModelError: "model"}
 
 
@@ -64,11 +63,11 @@ def work(sock: socket.socket, channel: Channel[FromEngine, ToEngine]) -> None:
     """Find the device, load the model and answer request batches. What ends it is the last thing that is said."""
     server = None
     try:
-        if (use := _receive(channel, UseDevice)) is None:
+        if (use := channel.receive_one(UseDevice)) is None:
             return
         found = find_device(use)
         channel.send(found)
-        if (load := _receive(channel, LoadModel)) is None:
+        if (load := channel.receive_one(LoadModel)) is None:
             return
         server = _Server(channel, found, load)
         server.run()
@@ -79,17 +78,6 @@ def work(sock: socket.socket, channel: Channel[FromEngine, ToEngine]) -> None:
         reason = str(error) if ours else f"{type(error).__name__}: {error}".splitlines()[0]
         refused = Refused(_REFUSALS.get(type(error), "engine"), reason)
         _say_last(sock, channel, Broken(reason) if server else refused)
-
-
-def _receive(channel: Channel[FromEngine, ToEngine], kind: type[Expected]) -> Expected | None:
-    """The next message, leaving the others in the channel; None if the run is gone."""
-    while not channel.closed:
-        channel.wait()
-        for message, _ in channel.receive():
-            if not isinstance(message, kind):
-                raise ChannelError(f"{message.type!r} came out of turn")
-            return message
-    return None
 
 
 def _say_last(sock: socket.socket, channel: Channel[FromEngine, ToEngine], message: FromEngine) -> None:

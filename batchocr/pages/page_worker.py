@@ -8,9 +8,9 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from batchocr.data import Completion, Failure, PageSeen, PlacedWord, Reading
+from batchocr.data import Completion, Failure, Page, PageSeen
 from batchocr.errors import ChangedError, PageError
 from batchocr.pages.agreement import agreement_of
 from batchocr.pages.documents import DocumentCache
@@ -42,22 +42,6 @@ from batchocr.processes.messages import (
 from batchocr.processes.pixels import share_batch
 
 
-@dataclass(frozen=True, slots=True)
-class _PageInWork:
-    """A page that is waiting for its completions."""
-
-    reader: Reader
-    width: int
-    """In px."""
-    height: int
-    """In px."""
-    dpi: float | None
-    lost: str | None
-    """As in Page."""
-    words: tuple[PlacedWord, ...]
-    """As in Page."""
-
-
 class PageWorker:
     """Does what the run asks for, one thing at a time, until the run closes the channel.
 
@@ -72,7 +56,8 @@ class PageWorker:
         self._documents = documents
         self._new: deque[Task] = deque()
         self._answered: deque[Completions] = deque()
-        self._in_work: dict[int, _PageInWork] = {}
+        self._in_work: dict[int, Reader] = {}
+        """Of the pages that wait for their completions."""
         self._doc_id: str | None = None  # of the document being opened, once it is known
 
     def run(self) -> None:
@@ -162,34 +147,23 @@ class PageWorker:
         with self._during(task.task_id, "render"):
             with self._documents.open(task.path, task.size, task.mtime_ns) as document:
                 page = document.render(task.page_index, task.dpi)
-            width, height = page.image.size
-            in_work = _PageInWork(self._protocol.read(page), width, height, page.dpi, page.lost, page.words)
-            return self._advance(task.task_id, in_work, None)
+            return self._advance(task.task_id, _with_facts(page, self._protocol.read(page)), None)
 
     def _go_on(self, answers: Completions) -> tuple[RequestBatch | Finished, int | None]:
         with self._during(answers.task_id, "post-process"):
             return self._advance(answers.task_id, self._in_work.pop(answers.task_id), list(answers.completions))
 
     def _advance(
-        self, task_id: int, page: _PageInWork, completions: list[Completion] | None
+        self, task_id: int, reader: Reader, completions: list[Completion] | None
     ) -> tuple[RequestBatch | Finished, int | None]:
         """Continue reading the page. Returns its next batch with the descriptor of its pixels, or the finished page."""
         try:
-            requests = next(page.reader) if completions is None else page.reader.send(completions)
+            requests = next(reader) if completions is None else reader.send(completions)
             while not requests:
-                requests = page.reader.send([])
+                requests = reader.send([])
         except StopIteration as end:
-            read: Reading = end.value
-            reading = replace(
-                read,
-                error_message="; ".join(filter(None, [page.lost, read.error_message])) or None,
-                text_layer_agreement=agreement_of(page.words, read.blocks),
-                width=page.width,
-                height=page.height,
-                dpi=page.dpi,
-            )
-            return Finished(task_id, reading), None
-        self._in_work[task_id] = page
+            return Finished(task_id, end.value), None
+        self._in_work[task_id] = reader
         return share_batch(task_id, requests)
 
     @contextmanager
@@ -209,6 +183,21 @@ class PageWorker:
             yield next_step
         finally:
             self._channel.send(Ended(task_id, activity, time.monotonic() - started_s))
+
+
+def _with_facts(page: Page, reader: Reader) -> Reader:
+    """The reader, whose reading then has what is known of the page itself too."""
+    (width, height), dpi, lost, words = page.image.size, page.dpi, page.lost, page.words
+    del page  # its pixels do not stay here while the model answers
+    read = yield from reader
+    return replace(
+        read,
+        error_message="; ".join(filter(None, [lost, read.error_message])) or None,
+        text_layer_agreement=agreement_of(words, read.blocks),
+        width=width,
+        height=height,
+        dpi=dpi,
+    )
 
 
 def _failure(error: Exception) -> Failure:

@@ -3,43 +3,47 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.render import open_document
 from batchocr.pages.page_worker import PageWorker
-from batchocr.pages.protocol.base import PageProtocol
-from batchocr.processes.channel import FROM_WORKER, TO_WORKER, Channel, ChannelError
+from batchocr.pages.protocol.base import PageProtocol, PixelsOnly
+from batchocr.processes.channel import FROM_WORKER, TO_WORKER, Channel
 from batchocr.processes.child_process import belong_to_the_run
-from batchocr.processes.messages import FromWorker, Setup, ToWorker
+from batchocr.processes.messages import Setup
 
 _OOM_SCORE = 1000
 """When memory runs out, the system kills a worker first, before an engine or the run."""
 
 
-def serve(descriptor: int, make_protocol: Callable[[Setup], PageProtocol]) -> None:
+def serve(descriptor: int) -> None:
     """Work for the run at the other end of the socket until the run closes it."""
     with belong_to_the_run(descriptor, oom_score=_OOM_SCORE) as sock:
         channel = Channel(sock, FROM_WORKER, TO_WORKER, blocking=True)
-        setup = _receive_setup(channel)
-        if setup is not None:
+        if (setup := channel.receive_one(Setup)) is not None:
             _limit_memory(setup.memory_bytes)
             opening = partial(open_document, password=setup.password, dpi=setup.dpi, text_layer=setup.text_layer)
             with closing(DocumentCache(opening, setup.page_timeout_s)) as documents:
-                PageWorker(channel, make_protocol(setup), documents).run()
+                PageWorker(channel, _make_protocol(setup), documents).run()
 
 
-def _receive_setup(channel: Channel[FromWorker, ToWorker]) -> Setup | None:
-    """The first message, leaving the others in the channel; None if the run is gone."""
-    while not channel.closed:
-        channel.wait()
-        for message, _ in channel.receive():
-            if not isinstance(message, Setup):
-                raise ChannelError(f"the first message is no setup but {message.type!r}")
-            return message
-    return None
+def _make_protocol(setup: Setup) -> PageProtocol:
+    if setup.protocol == "pixels":
+        return PixelsOnly()
+    if setup.protocol == "lines":
+        from batchocr.pages.protocol.second_reader import SecondReader  # an extra
+
+        return SecondReader()
+    from batchocr.pages.protocol.mineru import MinerUProtocol  # takes most of a worker's start
+
+    return MinerUProtocol(
+        max_new_tokens=setup.max_new_tokens,
+        penalties=setup.penalties,
+        read_figures=setup.figures == "read",
+        detector=setup.detector,
+    )
 
 
 def _limit_memory(limit_bytes: int) -> None:

@@ -26,6 +26,7 @@ from batchocr.processes.messages import FromWorker, ToWorker
 
 Sent = TypeVar("Sent")
 Received = TypeVar("Received")
+Expected = TypeVar("Expected")
 
 TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="type")])
 FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="type")])
@@ -127,6 +128,17 @@ class Channel(Generic[Sent, Received]):
             self._drop_outgoing()
         except OSError as error:
             raise ChannelError(f"a message cannot be sent: {error.strerror}") from error
+
+    def receive_one(self, kind: type[Expected]) -> Expected | None:
+        """The next message, leaving the others here; None if the other side is gone. Raises ChannelError if it is of
+        another kind."""
+        while not self.closed:
+            self.wait()
+            for message, _ in self.receive():
+                if not isinstance(message, kind):
+                    raise ChannelError(f"{type(message).__name__} came out of turn")
+                return message
+        return None
 
     def wait(self) -> None:
         """Return when something has arrived, or the other side is gone; sends meanwhile what is waiting."""

@@ -70,45 +70,19 @@ def run(
 def run_with(
     config: Config, inputs: Inputs, cluster: Cluster, *, out: str, stop: StopSwitch, progress: Progress | None
 ) -> ClusterReport:
-    """`run` for a Config, with a switch that stops it and a Progress to report to."""
+    """`run` for a Config, with a switch that stops it and a Progress to report to.
+
+    Raises NoInputError, UsageError, OutputError, ModelError, EngineError.
+    """
     started_s = time.perf_counter()
     folder = OutputFolder(out)
-    for name in _OF_ONE_MACHINE:
-        if getattr(config, name) != getattr(Config(), name):
-            raise UsageError(f"{flag_of(name)} is of a run on one machine")
-    if os.path.isdir(config.model):
-        config = replace(config, model=os.path.abspath(config.model))  # actors have a working directory of their own
-    require_usable(config)
-    if config.cache is not None:
-        config = replace(config, cache=os.path.abspath(config.cache))
+    config = _for_actors(config)
     load_ray()
     found = find_inputs(config, inputs)
     if any(document.held is not None for document in found.documents):
         raise UsageError("documents in memory cannot be read on a cluster: put them where all machines see them")
-    return read_on_cluster(config, found, folder, cluster, stop, progress, started_s=started_s)
-
-
-def read_on_cluster(
-    config: Config,
-    found: Found,
-    folder: OutputFolder,
-    cluster: Cluster,
-    stop: StopSwitch,
-    progress: Progress | None,
-    *,
-    started_s: float,
-) -> ClusterReport:
-    """Read what was found into parts in the folder, and write the report. started_s: on time.perf_counter.
-
-    Raises NoInputError, UsageError, OutputError, ModelError, EngineError.
-    """
     found = replace(found, documents=without_output(found.documents, folder.is_own))
-    folder.require_of_cluster()
-    earlier = None if config.overwrite else folder.plan()
-    if earlier is not None:
-        _require_same_input(folder, earlier, found, config)
-        if earlier.metadata is not None:
-            _require_same_options(folder, earlier.metadata, config)
+    earlier = _plan_to_continue(folder, found, config)
     folder.try_to_put(afresh=config.overwrite)
     if not is_uri(place := config.report or f"{folder}/{CLUSTER_REPORT_NAME}"):
         require_place(Path(place))
@@ -136,6 +110,29 @@ def read_on_cluster(
             f"{report.start_up_seconds:.0f} s, and reading {report.work_seconds:.0f}; give the run more time"
         )
     return report
+
+
+def _for_actors(config: Config) -> Config:
+    """The options with paths that hold in any working directory: actors have one of their own. Raises UsageError."""
+    for name in _OF_ONE_MACHINE:
+        if getattr(config, name) != getattr(Config(), name):
+            raise UsageError(f"{flag_of(name)} is of a run on one machine")
+    if os.path.isdir(config.model):
+        config = replace(config, model=os.path.abspath(config.model))
+    require_usable(config)
+    return config if config.cache is None else replace(config, cache=os.path.abspath(config.cache))
+
+
+def _plan_to_continue(folder: OutputFolder, found: Found, config: Config) -> ClusterPlan | None:
+    """The plan of the run that this one continues; None if there is none. Raises OutputError, and OutputMismatchError
+    if it was of other documents or options."""
+    folder.require_of_cluster()
+    earlier = None if config.overwrite else folder.plan()
+    if earlier is not None:
+        _require_same_input(folder, earlier, found, config)
+        if earlier.metadata is not None:
+            _require_same_options(folder, earlier.metadata, config)
+    return earlier
 
 
 def _require_same_options(folder: OutputFolder, metadata: RunMetadata, config: Config) -> None:

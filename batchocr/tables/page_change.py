@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Levenshtein
 
-from batchocr.data import Block, PageResult, Status, shared_area
+from batchocr.data import Block, PageResult, Status, box_overlap
 
 MIN_OVERLAP = 0.5
 """Two boxes are of the same block from this share on of the area that either covers: their intersection over union."""
@@ -106,7 +106,7 @@ def _overlapping(
         for other in by_type[first[one].type]:
             if second[other].bbox[1] >= first[one].bbox[3]:
                 break  # it and those behind it begin below
-            overlap = _overlap(first[one].bbox, second[other].bbox)
+            overlap = box_overlap(first[one].bbox, second[other].bbox)
             if overlap >= MIN_OVERLAP:
                 candidates.append((-overlap, one, other))
     pairs: dict[int, int] = {}
@@ -116,13 +116,6 @@ def _overlapping(
             pairs[one] = other
             taken.add(other)
     return list(pairs.items())
-
-
-def _overlap(one: Sequence[float], other: Sequence[float]) -> float:
-    """Intersection over union of two boxes; 0 for one without an area."""
-    shared = shared_area(one, other)
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
-    return shared / (sum(areas) - shared) if shared else 0.0
 
 
 def _text(row: PageResult | None) -> str:

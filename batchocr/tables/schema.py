@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -39,8 +39,9 @@ _ARROW_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa
 """Numbers are 64 bits wide so that Parquet and JSON Lines read as the same types."""
 
 
-def _columns(row: type) -> list[pa.Field[Any]]:
-    """A column for each field of a dataclass, in order; with nulls where the field may be None."""
+def columns_of(row: Any) -> list[pa.Field[Any]]:
+    """A column for each field of a dataclass, in order; with nulls where the field may be None. A dataclass in it is a
+    struct, a tuple a list."""
     return [
         pa.field(name, _arrow_type(annotation), nullable=NoneType in get_args(annotation))
         for name, annotation in get_type_hints(row).items()
@@ -56,11 +57,11 @@ def _arrow_type(annotation: Any) -> pa.DataType:
         return pa.string()
     if get_origin(annotation) is tuple:
         # Not a fixed-size list: readers differ in how they handle one inside a struct.
-        return pa.list_(pa.field("item", _arrow_type(arguments[0]), nullable=arguments[0] is not Block))
-    return pa.struct(_columns(Block)) if annotation is Block else _ARROW_TYPES[annotation]
+        return pa.list_(pa.field("item", _arrow_type(arguments[0]), nullable=not is_dataclass(arguments[0])))
+    return pa.struct(columns_of(annotation)) if is_dataclass(annotation) else _ARROW_TYPES[annotation]
 
 
-PAGE_SCHEMA = pa.schema(_columns(PageResult))
+PAGE_SCHEMA = pa.schema(columns_of(PageResult))
 """One row per page."""
 
 _PAGE = TypeAdapter(PageResult)

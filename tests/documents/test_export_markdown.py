@@ -10,7 +10,7 @@ from PIL import Image
 from batchocr.documents.assembly.document import Gap, Piece, Place
 from batchocr.documents.export.figures import File
 from batchocr.documents.export.formats import FormatOptions
-from batchocr.documents.export.markdown import files
+from batchocr.documents.export.md import files
 from tests.support.documents import SolidFigures, block, document_of_pages, piece
 
 OPTIONS = FormatOptions()

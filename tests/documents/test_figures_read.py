@@ -7,7 +7,7 @@ import json
 import pytest
 
 from batchocr.data import Block
-from batchocr.documents.export import chunks, docling, html, markdown, mineru
+from batchocr.documents.export import chunks, docling, html, md, mineru
 from batchocr.documents.export.formats import FormatOptions
 from tests.support.documents import SolidFigures, document_of_pages
 
@@ -24,7 +24,7 @@ def exported(module: object, name: str) -> str:
 
 
 def test_markdown() -> None:
-    assert exported(markdown, "a.md") == (
+    assert exported(md, "a.md") == (
         f"Before.\n\n![Sums \\[a\\] by year.](a.images/page-1-block-1.png)\n\n{TABLE}\n\n"
         "![A &lt;dog>.](a.images/page-1-block-2.png)\n"
     )

@@ -14,7 +14,8 @@ from typing import BinaryIO
 import pytest
 
 from batchocr.documents.export.figures import File
-from batchocr.documents.export.folder import ExportFolder, FileRefusedError
+from batchocr.documents.export.folder import ExportFolder
+from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.errors import OutputError
 from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.tables.atomic import atomic_file

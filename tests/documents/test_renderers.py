@@ -12,7 +12,7 @@ pytest.importorskip("pykatex", reason="KaTeX as a package is not there for this 
 from batchocr.data import Block
 from batchocr.documents.assembly.assemble import assemble
 from batchocr.documents.assembly.document import AssembledDocument, Gap
-from batchocr.documents.export import markdown
+from batchocr.documents.export import md
 from batchocr.documents.export.chunks import chunks
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.pages.protocol.markdown import to_markdown
@@ -67,7 +67,7 @@ def hostile_pages() -> list[list[Block]]:
 
 
 def text_of(document: AssembledDocument) -> str:
-    *_, text = markdown.files(document, "b", SolidFigures(), FormatOptions(page_breaks=True))
+    *_, text = md.files(document, "b", SolidFigures(), FormatOptions(page_breaks=True))
     return text.data.decode().replace("b.images/", "#")
 
 

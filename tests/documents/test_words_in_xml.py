@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import pytest
 
-from batchocr.data import Failure, PageResult
+from batchocr.data import Block, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument
-from batchocr.documents.export import alto, hocr
-from batchocr.documents.export.folder import FileRefusedError
+from batchocr.documents.export import alto, hocr, pdf
 from batchocr.documents.export.formats import FormatOptions
+from batchocr.documents.export.placing.document import DocumentText
+from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLine, Word
 
 ALTO = "{http://www.loc.gov/standards/alto/ns-v4#}"
@@ -30,11 +33,11 @@ PAGES = (
 def made(
     format: object,
     language: str = "",
-    pages: tuple[PageText, ...] | Failure = PAGES,
+    pages: tuple[PageText, ...] = PAGES,
     rows: tuple[PageResult, ...] = (),
 ) -> Element:
     document = AssembledDocument("a & b/<c>.pdf", "d" * 64, 3, rows, ())
-    text = SimpleNamespace(pages=lambda: pages if isinstance(pages, Failure) else iter(pages))
+    text = SimpleNamespace(pages=lambda: iter(pages))
     placed, options = SimpleNamespace(text=text), FormatOptions(language=language)
     [file] = format.files(document, "a", placed, options)  # type: ignore[attr-defined]
     return ElementTree.fromstring(bytes(file.data))
@@ -108,10 +111,19 @@ def test_alto_keeps_to_what_its_schema_allows() -> None:
 
 @pytest.mark.parametrize("format", [hocr, alto])
 def test_a_document_without_pages_is_refused_as_both_forms_need_one(format: object) -> None:
-    with pytest.raises(FileRefusedError, match="is not there"):
-        made(format, pages=Failure("not_found", "a.pdf is not there"))
     failed = PageResult("a.pdf", None, "failed", error_kind="damaged", error_message="it cannot be opened")
     with pytest.raises(FileRefusedError, match="it cannot be opened"):
         made(format, pages=(), rows=(failed,))
     with pytest.raises(FileRefusedError, match="it has no pages"):
         made(format, pages=(), rows=(PageResult("a.pdf", None, "skipped"),))
+
+
+@pytest.mark.parametrize("format", [hocr, alto, pdf])
+def test_a_document_whose_pages_cannot_be_looked_at_is_refused(format: Any, tmp_path: Path) -> None:
+    row = PageResult("a.pdf", 0, "ok", blocks=(Block("text", (0.1, 0.2, 0.3, 0.4), None, "Fish"),))
+    document, failure = AssembledDocument("a.pdf", None, 1, (row,), ()), Failure("not_found", "a.pdf is not there")
+    with open(tmp_path / "words", "w+b") as file:
+        text = DocumentText(document, lambda _page: failure, lambda *_: failure, file)
+        for _ in range(2):
+            with pytest.raises(FileRefusedError, match="is not there"):
+                list(format.files(document, "a", SimpleNamespace(text=text), FormatOptions()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from batchocr.data import PageResult, Status
+from batchocr.data import Box, PageResult, Status
 from batchocr.pages.protocol.markdown import FIGURES, block_markdown, figure_markdown
 
 
@@ -14,7 +14,7 @@ class Place:
     """Where on a page something stands."""
 
     page_index: int
-    bbox: tuple[float, float, float, float]
+    bbox: Box
     """As in Block, of a whole block."""
     block: int
     """Its index in the `blocks` of the page's row."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from types import NoneType
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, writing
 from batchocr.tables.files import journal_path
+from batchocr.tables.schema import columns_of
 
 _KEY: Final = "batchocr.audit"
 _ROW_GROUP: Final = 256
@@ -60,27 +60,7 @@ class AuditedPage:
         return self.source, self.page_index, self.text_hash
 
 
-def _columns_of(kind: Any) -> list[pa.Field]:
-    """A column for each field of a dataclass, in their order; it may be null if the field may be None."""
-    columns = []
-    for name, hint in get_type_hints(kind).items():
-        is_optional = NoneType in get_args(hint)
-        [known] = (part for part in get_args(hint) if part is not NoneType) if is_optional else [hint]
-        columns.append(pa.field(name, _arrow_type(known), nullable=is_optional))
-    return columns
-
-
-def _arrow_type(hint: Any) -> pa.DataType:
-    """A dataclass is a struct, a tuple a list, a number 64 bits wide, and all else text."""
-    if is_dataclass(hint):
-        return pa.struct(_columns_of(hint))
-    if get_origin(hint) is tuple:
-        item = get_args(hint)[0]
-        return pa.list_(pa.field("item", _arrow_type(item), nullable=not is_dataclass(item)))
-    return {int: pa.int64(), float: pa.float64()}.get(hint, pa.string())
-
-
-AUDIT_SCHEMA: Final = pa.schema(_columns_of(AuditedPage))
+AUDIT_SCHEMA: Final = pa.schema(columns_of(AuditedPage))
 _PAGE: Final = TypeAdapter(AuditedPage)
 
 Settings = Mapping[str, str]

@@ -16,10 +16,10 @@ from typing import Final
 from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
 
-from batchocr.data import Block
+from batchocr.data import Block, Box, around
 from batchocr.documents.audit.gaps import ALIKE, MIN_EQUAL, TextGap, judged_together, put_together, strike_out
 from batchocr.documents.audit.letters import FORMULA, UNREAD, Letters, cells_of, is_of_known_script, letters_of
-from batchocr.documents.audit.lines import Box, ReadLine, around, by_block, in_reading_order, paragraphs, turns_to_try
+from batchocr.documents.audit.lines import ReadLine, by_block, in_reading_order, paragraphs, turns_to_try
 from batchocr.documents.findings import LeftOut, PageComparison
 
 MIN_LINE_SCORE: Final = 0.8

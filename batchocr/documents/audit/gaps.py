@@ -9,8 +9,8 @@ from typing import Final
 
 from rapidfuzz import fuzz
 
+from batchocr.data import Box, around
 from batchocr.documents.audit.letters import numbers_of, words_of
-from batchocr.documents.audit.lines import Box, around
 from batchocr.documents.findings import AuditFinding, FindingKind
 
 MIN_RUN: Final = 10

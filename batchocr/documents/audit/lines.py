@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from batchocr.data import Block, shared_area
+from batchocr.data import Block, Box, around, box_area, shared_area
 from batchocr.pages.protocol.second_reader import INK, LINE, WORD
-
-Box = tuple[float, float, float, float]
 
 _MIN_INSIDE: Final = 0.5
 _SAME_ROW: Final = 0.5
@@ -48,10 +46,10 @@ def by_block(lines: Sequence[ReadLine], blocks: Sequence[Block]) -> dict[int | N
     was read, if one was, as pictures lie behind text; then in the one that holds most of it; then in the smallest."""
     found: dict[int | None, list[ReadLine]] = defaultdict(list)
     for line in lines:
-        area = _area(line.box)
+        area = box_area(line.box)
         shares = ((shared_area(line.box, block.bbox) / area if area else 0.0) for block in blocks)
         inside = [
-            (blocks[index].content is not None, round(share, 1), -_area(blocks[index].bbox), index)
+            (blocks[index].content is not None, round(share, 1), -box_area(blocks[index].bbox), index)
             for index, share in enumerate(shares)
             if share >= _MIN_INSIDE
         ]
@@ -71,12 +69,6 @@ def paragraphs(lines: Sequence[ReadLine]) -> list[list[ReadLine]]:
             groups.append(group)
         group.append(line)
     return groups
-
-
-def around(boxes: Sequence[Box]) -> Box:
-    """The smallest box that holds all of these."""
-    x0, y0, x1, y1 = zip(*boxes, strict=True)
-    return min(x0), min(y0), max(x1), max(y1)
 
 
 def in_reading_order(lines: Sequence[ReadLine], quarter_turns: int) -> list[ReadLine]:
@@ -106,7 +98,3 @@ def _turned(box: Box, quarter_turns: int) -> Box:
 def _is_in_row(box: Box, other: Box) -> bool:
     shared = min(box[3], other[3]) - max(box[1], other[1])
     return shared > _SAME_ROW * min(box[3] - box[1], other[3] - other[1])
-
-
-def _area(box: Box) -> float:
-    return max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1])

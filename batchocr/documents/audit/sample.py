@@ -64,11 +64,9 @@ def draw(rows: Iterable[PageResult], choice: Choice) -> Drawn:
                 num_readable += 1
                 yield _rank(row, position, choice), position
 
-    if choice.how == "all":
-        positions = [position for _, position in readable()]
-    else:
-        positions = [position for _, position in heapq.nsmallest(choice.number, readable())]
-    return Drawn(tuple(sorted(positions)), num_readable, text.hexdigest())
+    drawn = readable() if choice.how == "all" else heapq.nsmallest(choice.number, readable())
+    positions = sorted(position for _, position in drawn)
+    return Drawn(tuple(positions), num_readable, text.hexdigest())
 
 
 def is_readable(row: PageResult) -> bool:

@@ -20,7 +20,7 @@ from batchocr.documents.export.figures import Figures, File, Picture, cut, piece
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import Share, list_items, shares_of, with_dollars
 from batchocr.errors import UsageError
-from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, LEFT_OUT, OWN_FENCES, code_in, html_of_table
+from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS, LEFT_OUT, OWN_FENCES, code_in, html_of_table
 from batchocr.pages.protocol.sanitize import harmless_characters
 
 try:
@@ -49,13 +49,7 @@ except ImportError as error:
 
 REVISION: Final = 3
 
-_LABELS: Final = {
-    "page_footnote": DocItemLabel.FOOTNOTE,
-    "image_footnote": DocItemLabel.FOOTNOTE,
-    "table_footnote": DocItemLabel.FOOTNOTE,
-    "footnote": DocItemLabel.FOOTNOTE,
-    "ref_text": DocItemLabel.REFERENCE,
-}
+_LABELS: Final = dict.fromkeys(FOOTNOTES, DocItemLabel.FOOTNOTE) | {"ref_text": DocItemLabel.REFERENCE}
 _LANGUAGES: Final = {language.value.lower(): language for language in CodeLanguageLabel}
 _POINTS_PER_INCH: Final = 72
 _MAX_LEVEL: Final = 100

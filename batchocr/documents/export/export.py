@@ -15,12 +15,12 @@ from PIL import Image
 
 from batchocr.data import Additions, ErrorKind, Failure, OutlineEntry, PageResult, SearchableMade
 from batchocr.documents.assembly.assemble import assemble, version_read
-from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export.figures import Figures
-from batchocr.documents.export.folder import ExportFolder, FileRefusedError
+from batchocr.documents.export.folder import ExportFolder
 from batchocr.documents.export.formats import FormatOptions, format_named
 from batchocr.documents.export.names import Names
 from batchocr.documents.export.placing.document import DocumentText
+from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.errors import ExitCode
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.storage.temporary import writing_temporary
@@ -109,6 +109,8 @@ class Export:
         return done
 
     def _export(self, name: str, source: str, rows: Sequence[PageResult], done: Exported) -> None:
+        """Write a document in the formats in which it is not up to date. What is written without its file is written
+        again by the next export, as the file may have an outline."""
         begun = [self.folder.begin(source, format) for format in self.formats]
         if not all(begun):
             done.refused += 1
@@ -127,31 +129,18 @@ class Export:
         with writing_temporary(), tempfile.TemporaryFile() as words:
             text = DocumentText(document, page_image, partial(self._write_searchable, file), words)
             figures = Figures(document, page_image, self.folder.picture, text)
-            done.add(self._write(source, name, document, figures, stale, file), figures)
-
-    def _write(
-        self,
-        source: str,
-        name: str,
-        document: AssembledDocument,
-        figures: Figures,
-        versions: dict[str, str],
-        file: SourceFile | Failure,
-    ) -> set[_Result]:
-        """Write the document in each of the formats, and return what became of them. versions: by format. What was
-        written without the file is written again by the next export, as the file may have an outline."""
-        results: set[_Result] = set()
-        for format, version in versions.items():
-            try:
-                files = format_named(format).files(document, name, figures, self.options)
-                results.add("written" if self.folder.write(source, format, files) else "up_to_date")
-            except FileRefusedError as error:
-                results.add("refused")
-                logger.error("%s is not exported as %s: %s", source, format, error)
-            else:
-                if isinstance(file, SourceFile) and not figures.missing:
-                    self.folder.complete(source, format, version)
-        return results
+            results: set[_Result] = set()
+            for format, version in stale.items():
+                try:
+                    files = format_named(format).files(document, name, figures, self.options)
+                    results.add("written" if self.folder.write(source, format, files) else "up_to_date")
+                except FileRefusedError as error:
+                    results.add("refused")
+                    logger.error("%s is not exported as %s: %s", source, format, error)
+                else:
+                    if isinstance(file, SourceFile) and not figures.missing:
+                        self.folder.complete(source, format, version)
+            done.add(results, figures)
 
     def _version(self, format: str, name: str, rows: Sequence[PageResult]) -> str:
         """A digest of all that the document's files depend on, but for the pictures."""

@@ -12,12 +12,13 @@ from typing import Final, Literal
 
 from PIL import Image
 
-from batchocr.data import ErrorKind, Failure
+from batchocr.data import Box, ErrorKind, Failure
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.pages.protocol.markdown import FIGURES
 
-_PICTURE_IN_TABLE: Final = re.compile(r'<img src="(#bbox=(?:[0-9.e-]{1,30},){3}[0-9.e-]{1,30})"[^<>]*>')
+_SHARE: Final = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?(?:e-?[0-9]{1,3})?"
+_PICTURE_IN_TABLE: Final = re.compile(rf'<img src="(#bbox=(?:{_SHARE},){{3}}{_SHARE})"[^<>]*>')
 """How a table refers to a picture within it, with the name of that: see `pages/protocol/mineru`."""
 
 _MAX_PICTURES_IN_TABLE: Final = 200
@@ -95,7 +96,7 @@ class Figures:
         return json.dumps([row.doc_id, place.page_index, row.width, row.height, *place.bbox, encoding])
 
 
-def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
+def pixel_box(bbox: Box, width: int, height: int) -> tuple[int, int, int, int]:
     """The box in px of a page, to the nearest, as MinerU crops; it has no area if nothing of it is on the page."""
     x0, y0, x1, y1 = (min(1.0, max(0.0, share)) for share in bbox)  # 0 for nan
     return round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height)
@@ -124,8 +125,9 @@ def pictures_in_table(document: AssembledDocument, table: Piece) -> Mapping[str,
     for place in table.places:
         content = rows[place.page_index].blocks[place.block].content or ""
         for name in dict.fromkeys(_PICTURE_IN_TABLE.findall(content)):
-            box = _bbox_in(name)
-            if len(found) < _MAX_PICTURES_IN_TABLE and box and _is_within(box, place.bbox):
+            x0, y0, x1, y1 = map(float, name.removeprefix("#bbox=").split(","))
+            box = (x0, y0, x1, y1)
+            if len(found) < _MAX_PICTURES_IN_TABLE and _is_within(box, place.bbox):
                 found.setdefault(name, replace(place, bbox=box))
     return found
 
@@ -143,26 +145,15 @@ def with_pictures(html: str, document: AssembledDocument, table: Piece, tag: Cal
     return _PICTURE_IN_TABLE.sub(tagged, html)
 
 
-def _bbox_in(name: str) -> tuple[float, float, float, float] | None:
-    try:
-        x0, y0, x1, y1 = map(float, name.removeprefix("#bbox=").split(","))
-    except ValueError:
-        return None
-    return x0, y0, x1, y1
-
-
-def _is_within(box: tuple[float, float, float, float], around: tuple[float, float, float, float]) -> bool:
+def _is_within(box: Box, around: Box) -> bool:
     x0, y0, x1, y1 = around
     return x0 - _NEAR <= box[0] <= box[2] <= x1 + _NEAR and y0 - _NEAR <= box[1] <= box[3] <= y1 + _NEAR
 
 
 def cut(places: Iterator[Place], figures: Figures, encoding: Encoding) -> Iterator[tuple[Place, Picture | Failure]]:
     """Yield each place once, with its picture or why there is none."""
-    seen: set[Place] = set()
-    for place in places:
-        if place not in seen:
-            seen.add(place)
-            yield place, figures.picture(place, encoding)
+    for place in dict.fromkeys(places):
+        yield place, figures.picture(place, encoding)
 
 
 def encoded(image: Image.Image, encoding: Encoding) -> bytes:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from batchocr.documents.export.figures import File
+from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.errors import OutputError
 from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.storage.sqlite_file import SqliteFile
@@ -36,10 +37,6 @@ _SETTINGS: Final = ("locking_mode = exclusive", "journal_mode = wal", "synchrono
 
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 """What ends an export; all else concerns one document."""
-
-
-class FileRefusedError(Exception):
-    """A file of a document cannot be put where it belongs; its message names the place."""
 
 
 class ExportFolder:

@@ -11,18 +11,8 @@ if TYPE_CHECKING:
     from batchocr.documents.assembly.document import AssembledDocument
     from batchocr.documents.export.figures import Figures, File
 
-_MODULES: Final = {
-    "md": "batchocr.documents.export.markdown",
-    "mineru": "batchocr.documents.export.mineru",
-    "chunks": "batchocr.documents.export.chunks",
-    "docling": "batchocr.documents.export.docling",
-    "html": "batchocr.documents.export.html",
-    "pdf": "batchocr.documents.export.pdf",
-    "hocr": "batchocr.documents.export.hocr",
-    "alto": "batchocr.documents.export.alto",
-}
-
-FORMAT_NAMES: Final = tuple(_MODULES)
+FORMAT_NAMES: Final = ("md", "mineru", "chunks", "docling", "html", "pdf", "hocr", "alto")
+"""Each is the name of its module in this folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +46,4 @@ class Format(Protocol):
 
 def format_named(name: str) -> Format:
     """The format, loaded now: one of them needs libraries that the others do not. name: one of FORMAT_NAMES."""
-    return cast(Format, import_module(_MODULES[name]))
+    return cast(Format, import_module(f"batchocr.documents.export.{name}"))

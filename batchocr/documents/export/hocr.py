@@ -17,11 +17,7 @@ from batchocr.pages.searchable.placed_text import BlockWords, Box, PageText, Pla
 REVISION: Final = 2
 
 _CAPABILITIES: Final = "ocr_page ocr_carea ocr_par ocr_line ocr_header ocr_caption ocrx_word"
-_LINES: Final = {
-    **dict.fromkeys(HEADINGS, "ocr_header"),
-    "image_caption": "ocr_caption",
-    "table_caption": "ocr_caption",
-}
+_LINES: Final = dict.fromkeys(HEADINGS, "ocr_header") | dict.fromkeys(("image_caption", "table_caption"), "ocr_caption")
 _TEXT_ANGLES: Final = {90: 270, 180: 180, 270: 90}
 """hOCR turns text counterclockwise, blocks clockwise."""
 

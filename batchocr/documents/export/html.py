@@ -17,18 +17,18 @@ from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.documents.export.figures import Figures, File, picture_files, picture_places, pictures_in_table
 from batchocr.documents.export.formats import FormatOptions
-from batchocr.documents.export.markdown import Pictures
+from batchocr.documents.export.md import Pictures
 from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.documents.markup.html import block_html, inline_html
 from batchocr.documents.markup.mathml import shown_characters
 from batchocr.documents.markup.own_files import own_template, own_text, policy_hash
-from batchocr.pages.protocol.markdown import FIGURES, HEADINGS
+from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS
 
 REVISION: Final = 1
 
 _PACKAGE: Final = "batchocr.documents.export"
 _LOWEST_HEADING: Final = 6
-_FOOTNOTES: Final = frozenset({"page_footnote", "footnote", "image_footnote", "table_footnote"})
+_CLASSES: Final = {"table": "wide", **dict.fromkeys(FOOTNOTES, "footnote")}
 _PICTURE: Final = re.compile('<span class="picture" data-bbox="([^"]*)"></span>')
 _MAX_TITLE: Final = 200
 
@@ -85,12 +85,9 @@ class _Page:
             return self._figure(piece)
         made = block_html(piece.type, piece.content, level=piece.level)
         if piece.type == "table":
-            return Markup(f'<div class="wide">{self._with_pictures(made, piece)}</div>' if made else "")
-        if piece.type.endswith("_caption"):
-            return Markup(f'<div class="caption">{made}</div>' if made else "")
-        if piece.type in _FOOTNOTES:
-            return Markup(f'<div class="footnote">{made}</div>' if made else "")
-        return Markup(made)
+            made = self._with_pictures(made, piece)
+        kind = "caption" if piece.type.endswith("_caption") else _CLASSES.get(piece.type)
+        return Markup(f'<div class="{kind}">{made}</div>' if made and kind else made)
 
     def _figure(self, piece: Piece) -> Markup:
         picture = self._pictures[piece.places[0]]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, PageEnd, Piece, Place
 from batchocr.documents.export.figures import Figures, File, cut, picture_places, pieces_of, with_pictures
 from batchocr.documents.export.formats import FormatOptions
-from batchocr.documents.export.markdown import Pictures, document_markdown
+from batchocr.documents.export.md import Pictures, document_markdown
 from batchocr.documents.export.words import with_dollars
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, INLINE_FORMULA, LEFT_OUT
 
@@ -139,11 +139,8 @@ class _Item:
         by_kind = {
             "table": self._table,
             "equation": self._equation,
-            "code": self._code,
-            "algorithm": self._code,
-            "list": self._list,
-            "ref_text": self._list,
-            "index": self._list,
+            **dict.fromkeys(("code", "algorithm"), self._code),
+            **dict.fromkeys(("list", "ref_text", "index"), self._list),
         }
         return by_kind.get(kind, self._text)()
 
@@ -161,8 +158,8 @@ class _Item:
 
     def _figure(self) -> tuple[Item, Item]:
         kind = self._piece.type
-        first = {"type": kind, "img_path": self._picture(), **self._notes(kind)}
-        content = {"image_source": {"path": self._picture()}, **self._note_spans(kind)}
+        first = {"type": kind, "img_path": self._picture(), **self._notes(_texts, kind)}
+        content = {"image_source": {"path": self._picture()}, **self._notes(_spans, kind)}
         if kind == "chart" or self._content:
             content["content"] = self._content
         if kind == "chart":
@@ -175,12 +172,12 @@ class _Item:
         is_complex = nest_level > 1 or _SPANNING.search(html)
         content = {
             "image_source": {"path": self._picture()},
-            **self._note_spans("table"),
+            **self._notes(_spans, "table"),
             "html": html,
             "table_type": "complex_table" if is_complex else "simple_table",
             "table_nest_level": nest_level,
         }
-        first = {"type": "table", "img_path": self._picture(), **self._notes("table"), "table_body": html}
+        first = {"type": "table", "img_path": self._picture(), **self._notes(_texts, "table"), "table_body": html}
         return first, {"type": "table", "content": content}
 
     def _equation(self) -> tuple[Item, Item]:
@@ -193,8 +190,8 @@ class _Item:
     def _code(self) -> tuple[Item, Item]:
         kind = self._piece.type
         body = self._content if kind == "code" else with_dollars(self._content)
-        first = {"type": "code", "sub_type": kind, "code_body": body, **self._notes("code")}
-        content: Item = {**self._note_spans(kind), f"{kind}_content": [{"type": "text", "content": body}]}
+        first = {"type": "code", "sub_type": kind, "code_body": body, **self._notes(_texts, "code")}
+        content: Item = {**self._notes(_spans, kind), f"{kind}_content": [{"type": "text", "content": body}]}
         if kind == "code":
             content["code_language"] = "txt"
         return first, {"type": kind, "content": content}
@@ -214,20 +211,12 @@ class _Item:
             content["attribute"] = "ordered" if all(map(_ORDERED.match, lines)) else "unordered"
         return first, {"type": first["type"], "content": content}
 
-    def _notes(self, kind: str) -> Item:
-        """The captions and footnotes of the first list."""
-        piece = self._piece
+    def _notes(self, parts_of: Callable[[str], list[Any]], kind: str) -> Item:
+        """The captions and footnotes, each as its parts."""
+        notes = {"caption": self._piece.captions, "footnote": self._piece.footnotes}
         return {
-            f"{kind}_caption": [with_dollars(note.content) for note in piece.captions if note.content],
-            f"{kind}_footnote": [with_dollars(note.content) for note in piece.footnotes if note.content],
-        }
-
-    def _note_spans(self, kind: str) -> Item:
-        """The captions and footnotes of the second list."""
-        piece = self._piece
-        return {
-            f"{kind}_caption": [span for note in piece.captions for span in _spans(note.content or "")],
-            f"{kind}_footnote": [span for note in piece.footnotes for span in _spans(note.content or "")],
+            f"{kind}_{name}": [part for note in of_name for part in parts_of(note.content or "")]
+            for name, of_name in notes.items()
         }
 
     def _picture(self) -> str:
@@ -246,6 +235,11 @@ def _of_the_sheet(kind: str, content: str) -> tuple[Item, Item]:
         {"type": kind, "text": with_dollars(content)},
         {"type": name, "content": {f"{name}_content": _spans(content)}},
     )
+
+
+def _texts(text: str) -> list[str]:
+    """The text, if there is any, with its formulas in it."""
+    return [with_dollars(text)] if text else []
 
 
 def _spans(text: str) -> list[Item]:

@@ -69,17 +69,14 @@ def _safe(part: str) -> str:
     safe = f"_{safe[1:]}" if safe.startswith(".") else safe  # hidden, or a file that something else reads
     safe = safe.rstrip(". ") or "_"
     safe = f"_{safe}" if _RESERVED.match(safe) else safe
-    return safe if len(safe.encode()) <= MAX_NAME_BYTES else _with_digest(_cut(safe, MAX_NAME_BYTES), part)
+    return safe if len(safe.encode()) <= MAX_NAME_BYTES else _with_digest(safe, part)
 
 
 def _with_digest(name: str, source: str) -> str:
     digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_LETTERS]
     folder, slash, last = name.rpartition("/")
-    return f"{folder}{slash}{_cut(last, MAX_NAME_BYTES)}~{digest}"
-
-
-def _cut(name: str, max_bytes: int) -> str:
-    return name.encode()[:max_bytes].decode("utf-8", "ignore")
+    cut = last.encode()[:MAX_NAME_BYTES].decode("utf-8", "ignore")
+    return f"{folder}{slash}{cut}~{digest}"
 
 
 def _key(name: str) -> int:

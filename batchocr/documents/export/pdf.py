@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export.figures import Figures, File
-from batchocr.documents.export.folder import FileRefusedError
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.pages.input.folders import SEARCHABLE
 
@@ -18,7 +16,4 @@ REVISION: Final = 3
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
     """As in `Format`: `NAME.searchable.pdf`, which later runs know by that. Raises FileRefusedError if the document
     cannot be had."""
-    made = figures.text.searchable_pdf()
-    if isinstance(made, Failure):
-        raise FileRefusedError(made.message)
-    yield File(f"{name}{SEARCHABLE}", made)
+    yield File(f"{name}{SEARCHABLE}", figures.text.searchable_pdf())

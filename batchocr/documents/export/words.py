@@ -11,7 +11,7 @@ from typing import Final
 from batchocr.data import Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.figures import Figures
-from batchocr.documents.export.folder import FileRefusedError
+from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 from batchocr.pages.searchable.placed_text import PageText
 
@@ -36,10 +36,7 @@ def placed_pages(document: AssembledDocument, figures: Figures) -> Iterator[Page
     opened, or if they cannot be looked at."""
     if (whole := next((row for row in document.rows if row.page_index is None), None)) is not None:
         raise FileRefusedError(whole.error_message or "it has no pages")
-    pages = figures.text.pages()
-    if isinstance(pages, Failure):
-        raise FileRefusedError(pages.message)
-    return pages
+    return figures.text.pages()
 
 
 def list_items(content: str) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ import numpy as np
 import pymupdf
 from pymupdf import mupdf
 
-from batchocr.data import NOT_PLAIN, Glyph
+from batchocr.data import NOT_PLAIN, Box, Glyph
 from batchocr.pages.input.mupdf_warnings import REFUSALS
 
 _MOST_GLYPHS, _MOST_OBJECTS = 30_000, 20_000
@@ -34,8 +34,6 @@ _THIN_PX: Final = 4.0
 """What is thinner, such as a line under a word, hides no letter."""
 _HIDDEN: Final = 0.2
 """So much of a glyph's box behind something that is drawn later, or on or behind an image."""
-
-Box = tuple[float, float, float, float]
 
 
 def plain_glyphs(drawn: pymupdf.DisplayList, scale: float) -> tuple[Glyph, ...]:
@@ -103,8 +101,7 @@ class _GlyphDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no typ
     def fill_image(self, _ctx: Any, _image: Any, ctm: Any, *_color: Any) -> None:
         self._cover(mupdf.ll_fz_transform_rect(mupdf.ll_fz_make_rect(0, 0, 1, 1), ctm), _MOST_GLYPHS)
 
-    def fill_image_mask(self, _ctx: Any, image: Any, ctm: Any, *_color: Any) -> None:
-        self.fill_image(_ctx, image, ctm)
+    fill_image_mask = fill_image
 
     def _cover(self, box: Any, num_hidden: int) -> None:
         self._num_objects += 1

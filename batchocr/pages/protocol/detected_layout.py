@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from batchocr.data import shared_area
+from batchocr.data import Box, box_area, box_overlap, shared_area
 
 BLOCK_TYPES: Final[Mapping[str, str]] = {
     "abstract": "text",
@@ -60,8 +60,6 @@ _WHOLE_PAGE: Final = {"lying": 0.82, "standing": 0.93}
 _LEAST_PX: Final = 6
 _SHARE_DIGITS: Final = 3
 
-Box = tuple[float, float, float, float]
-
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -71,8 +69,7 @@ class _Found:
 
     @property
     def area(self) -> float:
-        x0, y0, x1, y1 = self.box
-        return (x1 - x0) * (y1 - y0)
+        return box_area(self.box)
 
     def shares(self, other: _Found) -> float:
         """What is in both boxes, as a share of the smaller."""
@@ -103,14 +100,10 @@ def _one_of_each(found: Sequence[_Found]) -> list[_Found]:
     """The boxes, without those for which there is a surer one."""
     kept: list[_Found] = []
     for each in sorted(found, key=lambda each: -each.score):
-        if all(_overlap(each, other) < (_SAME_CLASS if each.label == other.label else _OTHER_CLASS) for other in kept):
+        limits = ((other, _SAME_CLASS if each.label == other.label else _OTHER_CLASS) for other in kept)
+        if all(box_overlap(each.box, other.box) < limit for other, limit in limits):
             kept.append(each)
     return [each for each in found if any(each is other for other in kept)]
-
-
-def _overlap(one: _Found, other: _Found) -> float:
-    shared = shared_area(one.box, other.box)
-    return shared / both if (both := one.area + other.area - shared) else 0.0
 
 
 def _without_whole_page(found: Sequence[_Found], width: int, height: int) -> list[_Found]:

@@ -8,6 +8,8 @@ from typing import Final
 
 from PIL import Image, ImageChops, ImageFilter
 
+from batchocr.data import Box
+
 _LONG_SIDE: Final = 512
 """Of the samples that stand for a page: one in 4.6 by 4.6 px at 200 dpi."""
 
@@ -26,9 +28,6 @@ _LEAST_SAMPLES: Final = 6
 """Of a box with text. In the text blocks of real pages 12 % of the samples are ink; of a page number, some ten."""
 
 _IS_INK: Final = [255 if difference > _CONTRAST else 0 for difference in range(256)]
-
-Box = tuple[float, float, float, float]
-"""x0, y0, x1, y1 as shares of the page."""
 
 
 class Ink:

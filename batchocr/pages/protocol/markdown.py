@@ -19,6 +19,8 @@ from batchocr.pages.protocol.sanitize import (
 LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
 """What belongs to the sheet of paper, not to the text."""
 
+FOOTNOTES: Final = frozenset({"page_footnote", "footnote", "image_footnote", "table_footnote"})
+
 _HEADING_MARKS: Final = {"doc_title": "#", "title": "#", "paragraph_title": "##"}
 """MinerU2.5 calls every heading `title`; a single page of a document does not tell its level."""
 

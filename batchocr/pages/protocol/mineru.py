@@ -28,7 +28,7 @@ from mineru_vl_utils.post_process.table_image_processor import (
 from mineru_vl_utils.structs import ContentBlock
 from PIL import Image
 
-from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling, shared_area
+from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling, box_area, shared_area
 from batchocr.errors import RefusedError
 from batchocr.pages.protocol.base import Reader
 from batchocr.pages.protocol.detected_layout import detected_blocks
@@ -137,13 +137,12 @@ class MinerUProtocol:
         for crop, prompt, params, index in zip(crops, prompts, sampling_params, indices, strict=True):
             block = blocks[index]
             if _TRUSTED not in block:
+                sampling = self._sampling(params, self._max_new_tokens)
+                if self._penalties and block.type == "table":
+                    sampling = replace(sampling, loop_check="at_limit")
                 asked.append(block)
-                requests.append(Request(_pixels(crop), prompt, self._block_sampling(params, block.type), round=1))
+                requests.append(Request(_pixels(crop), prompt, sampling, round=1))
         return requests, asked
-
-    def _block_sampling(self, params: MinerUSamplingParams, block_type: str) -> Sampling:
-        sampling = self._sampling(params, self._max_new_tokens)
-        return replace(sampling, loop_check="at_limit") if self._penalties and block_type == "table" else sampling
 
     def _sampling(self, params: MinerUSamplingParams, max_new_tokens: int) -> Sampling:
         if not self._penalties:
@@ -211,8 +210,7 @@ def _drop_surplus(blocks: list[ContentBlock]) -> int:
     """Remove the blocks beyond MAX_READ_AREA from the end of the list. Returns how many."""
     area = 0.0
     for index, block in enumerate(blocks):
-        x0, y0, x1, y1 = block.bbox
-        area += (x1 - x0) * (y1 - y0)
+        area += box_area(block.bbox)
         if area > MAX_READ_AREA:
             num_surplus = len(blocks) - index
             del blocks[index:]

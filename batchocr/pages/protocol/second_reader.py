@@ -15,11 +15,9 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image
 
-from batchocr.data import Block, Page, Reading
+from batchocr.data import Block, Box, Page, Reading
 from batchocr.errors import UsageError
 from batchocr.pages.protocol.base import Reader
-
-_Box = tuple[float, float, float, float]
 
 LINE: Final = "line"
 WORD: Final = "word"
@@ -111,7 +109,7 @@ class SecondReader:
         return found.txts[0], float(found.scores[0]), ()
 
 
-def ink_outside(image: Image.Image, lines: Sequence[Any]) -> Iterator[_Box]:
+def ink_outside(image: Image.Image, lines: Sequence[Any]) -> Iterator[Box]:
     """Yield where a page has ink of the height of a line, and none of these lines. lines: corners in px."""
     import cv2
 
@@ -129,6 +127,6 @@ def ink_outside(image: Image.Image, lines: Sequence[Any]) -> Iterator[_Box]:
             yield (x / width, y / height, (x + w) / width, (y + h) / height)
 
 
-def _read(kind: str, box: _Box, text: str, score: float) -> Block:
+def _read(kind: str, box: Box, text: str, score: float) -> Block:
     sure = min(max(float(score), 1e-6), 1.0)
     return Block(kind, box, None, text, confidence=round(sure, 4), min_logprob=round(math.log(sure), 4))

@@ -44,10 +44,9 @@ def answer_shortfalls(completions: Sequence[Completion], places: Sequence[int | 
     errors = [completion.error for completion in completions if completion.error is not None]
     read = [(completion.finish_reason, place) for completion, place in answers if completion.error is None]
     found = []
-    if at_limit := [place for reason, place in read if reason == "length"]:
-        found.append(f"{name_blocks(at_limit)} hit the token limit")
-    if looped := [place for reason, place in read if reason == "repetition"]:
-        found.append(f"{name_blocks(looped)} looped")
+    for ending, said in (("length", "hit the token limit"), ("repetition", "looped")):
+        if ended := [place for reason, place in read if reason == ending]:
+            found.append(f"{name_blocks(ended)} {said}")
     if errors:
         failed = name_blocks([place for completion, place in answers if completion.error is not None])
         others = ", and others for other reasons" if len(set(errors)) > 1 else ""

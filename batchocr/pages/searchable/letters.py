@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from itertools import groupby
 from statistics import fmean
 from typing import Final
 
@@ -65,11 +66,7 @@ def drawn_order(words: Sequence[str]) -> list[int]:
     if not runs_leftwards("".join(words)):
         return list(range(len(words)))
     order: list[int] = []
-    run: list[int] = []
-    for index, word in enumerate(words):
-        if runs_leftwards(word):
-            order += [*reversed(run), index]
-            run = []
-        else:
-            run.append(index)
-    return [*order, *reversed(run)][::-1]
+    for leftwards, group in groupby(range(len(words)), key=lambda index: runs_leftwards(words[index])):
+        run = list(group)
+        order += run if leftwards else run[::-1]
+    return order[::-1]

@@ -10,14 +10,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import IO
+from typing import IO, TypeVar
 
 from PIL import Image
 
 from batchocr.data import Failure, OutlineEntry, SearchableMade
 from batchocr.documents.assembly.document import AssembledDocument, Piece
 from batchocr.documents.export.placing.page import page_words, plain_text
+from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.pages.searchable.placed_text import PageText, line_of, pages_in
+
+Made = TypeVar("Made", str, SearchableMade)
 
 SearchableWriter = Callable[[str, str, list[OutlineEntry]], SearchableMade | Failure]
 """Writes a document as a PDF: with the text of its pages in the file at the first path, to the second, with the outline
@@ -43,18 +46,16 @@ class DocumentText:
         """`unclear`: blocks that are one word, as their lines cannot be told apart; `signed`: documents that are
         signed; `hidden_lines`: lines left out where a PDF has invisible letters."""
 
-    def pages(self) -> Iterator[PageText] | Failure:
-        """The pages with their words, one at a time; or why a page cannot be looked at."""
-        return self._path if isinstance(self._path, Failure) else pages_in(self._path)
+    def pages(self) -> Iterator[PageText]:
+        """The pages with their words, one at a time. Raises FileRefusedError if a page cannot be looked at."""
+        return pages_in(_required(self._path))
 
-    def searchable_pdf(self) -> memoryview | Failure:
-        """The document as a PDF that can be searched. Raises OSError if there is no room for temporary files."""
-        if isinstance(self._path, Failure):
-            return self._path
+    def searchable_pdf(self) -> memoryview:
+        """The document as a PDF that can be searched. Raises FileRefusedError if it cannot be had, and OSError if there
+        is no room for temporary files."""
+        words = _required(self._path)
         with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as copy:
-            made = self._write_searchable(self._path, _path_of(written), _headings(self._document))
-            if isinstance(made, Failure):
-                return made
+            made = _required(self._write_searchable(words, _path_of(written), _headings(self._document)))
             if made.lacks_room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self.counts["signed"] += int(made.is_signed)
@@ -78,6 +79,13 @@ class DocumentText:
             self._file.write(line_of(page))
         self._file.flush()
         return _path_of(self._file)
+
+
+def _required(made: Made | Failure) -> Made:
+    """It, if there is no failure in its place. Raises FileRefusedError."""
+    if isinstance(made, Failure):
+        raise FileRefusedError(made.message)
+    return made
 
 
 def _path_of(file: IO[bytes]) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from batchocr.data import Block, PageResult
+from batchocr.data import Block, PageResult, around
 from batchocr.documents.assembly.tables import cell_text, clean_table
 from batchocr.documents.export.placing.ink import (
     InkRow,
@@ -150,7 +150,8 @@ class _Upright:
         found: list[PlacedLine] = []
         for cell, (x0, y0, x1, y1) in zip(cells, boxes, strict=True):
             lines = self._lines_in(cell.text, x0, y0, self.marks[y0:y1, x0:x1])
-            found += lines or [_line_of(Word(cell.text, self._box(x0, y0, x1, y1)))]
+            box = self._box(x0, y0, x1, y1)
+            found += lines or [PlacedLine(box, (Word(cell.text, box),))]
         return tuple(found)
 
     def _lines_in(self, text: str, left: int, top: int, marks: Marks) -> tuple[PlacedLine, ...] | None:
@@ -174,7 +175,8 @@ class _Upright:
                 index: self._box(left + start, top + band_top, left + end, top + band_bottom)
                 for index, (start, end) in places
             }
-            lines.append(_line_of(*(Word(word, boxes[index]) for index, word in enumerate(words))))
+            placed = tuple(Word(word, boxes[index]) for index, word in enumerate(words))
+            lines.append(PlacedLine(around([word.box for word in placed]), placed))
         return tuple(lines)
 
     def _box(self, left: float, top: float, right: float, bottom: float) -> Box:
@@ -191,11 +193,6 @@ class _Upright:
         xs, ys = ((x + self.left) / width for x in (x0, x1)), ((y + self.top) / height for y in (y0, y1))
         (x0, x1), (y0, y1) = ([min(1.0, max(0.0, share)) for share in shares] for shares in (xs, ys))
         return x0, y0, x1, y1
-
-
-def _line_of(*words: Word) -> PlacedLine:
-    x0, y0, x1, y1 = zip(*(word.box for word in words), strict=True)
-    return PlacedLine((min(x0), min(y0), max(x1), max(y1)), words)
 
 
 def _bands(rows: Sequence[InkRow], texts: Sequence[str]) -> Iterator[tuple[float, float]]:
