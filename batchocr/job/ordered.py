@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import atexit
 import threading
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from queue import Full, Queue
 
 from batchocr.config import Config
@@ -19,9 +18,6 @@ from batchocr.job.session import Session
 from batchocr.job.shortfalls import warn_of_documents_without_rows
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import Found
-
-_Rows = Queue[PageResult | None]
-"""Finished rows, and None at the end."""
 
 _POLL_S = 0.2
 _MAX_EARLY = 4
@@ -36,9 +32,7 @@ def read_in_order(session: Session, config: Config, found: Found) -> Iterator[Pa
     """
     stop = StopSwitch(config.stop_after)
     in_flight = session.device_plan.pages_in_flight
-    max_unreleased, started_s = _MAX_EARLY * in_flight, time.perf_counter()
-    run = Run(session, config, found, stop, max_unreleased=max_unreleased, started_s=started_s)
-    with run:
+    with closing(Run(session, config, found, stop, max_unreleased=_MAX_EARLY * in_flight)) as run:
         ahead = _ReadAhead(run, max_rows=in_flight)
         # A script can end in the middle of its loop: then this generator is closed only when threads can no longer be
         # joined.
@@ -73,28 +67,29 @@ class _ReadAhead:
     """
 
     def __init__(self, run: Run, max_rows: int) -> None:
-        self._rows: _Rows = Queue(max_rows)
-        self._context = run
+        self._run = run
+        self._finished = run.results(tick=self._check)
+        self._rows: Queue[PageResult | Exception | None] = Queue(max_rows)
+        """At the end comes what reading raised, or None."""
         self._left = threading.Event()
         # CPython 3.11 and 3.12 take a thread for ended once Ctrl-C has interrupted a `join`.
         self._ended = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="batchocr-run", daemon=True)
+        self._thread = threading.Thread(target=self._read, name="batchocr-run", daemon=True)
         self._thread.start()
 
     def next_row(self) -> PageResult | None:
         """The next row, as soon as there is one; None at the end. Raises what reading raised, and UsageError in a fork,
         where none comes."""
-        if self._context.is_of_parent:
+        if self._run.is_of_parent:
             raise UsageError("this loop was begun before the fork, in the parent process: it can go on only there")
         row = self._rows.get()
-        if row is None and self._error is not None:
-            raise self._error
+        if isinstance(row, Exception):
+            raise row
         return row
 
     def close(self) -> None:
         """End the thread and the workers, whatever they are doing."""
-        if self._context.is_of_parent:
+        if self._run.is_of_parent:
             return
         self._left.set()
         try:
@@ -102,22 +97,22 @@ class _ReadAhead:
         finally:  # however often Ctrl-C is pressed meanwhile: it may still be at work with what is closed next
             self._ended.wait()
             self._thread.join()
-            self._context.close()
+            self._run.close()
 
-    def _run(self) -> None:
+    def _read(self) -> None:
         try:
-            for row in _in_order(self._context.plan, self._context.results(tick=self._check)):
+            for row in _in_order(self._run.plan, self._finished):
                 self._put(row)
+            self._put(None)
         except _CallerLeftError:
-            return
+            pass
         except Exception as error:  # noqa: BLE001 (carried to the caller's thread)
-            self._error = error
+            self._put(error)
         finally:
             self._ended.set()
-        self._put(None)
 
-    def _put(self, row: PageResult | None) -> None:
-        """Put a row into the queue as soon as there is room, unless the caller has left."""
+    def _put(self, row: PageResult | Exception | None) -> None:
+        """Put it into the queue as soon as there is room, unless the caller has left."""
         while not self._left.is_set():
             with suppress(Full):
                 self._rows.put(row, timeout=_POLL_S)

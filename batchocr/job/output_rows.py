@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 
 from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.job.document_run import DocumentState
@@ -17,6 +17,7 @@ from batchocr.job.progress import event
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import named
 from batchocr.job.stats.quality import Quality
+from batchocr.pages.input.sources import Found
 from batchocr.tables.journal import Journal
 from batchocr.tables.page_quality import is_doubtful
 
@@ -27,25 +28,26 @@ _RowsOf = tuple[str, Sequence[int | None], Sequence[int | None]]
 
 
 class OutputRows:
-    """Once all rows have been taken: gone, the rows of documents that are not there any more, by `source`; not_asked,
-    the other rows that this run did not ask for; quality, of all; num_doubtful, of those that this run is about.
+    """The rows, to be taken once; what it counts is complete after that.
 
-    prune: leave rows out that are gone or were not asked for; those from an INPUT that is empty now stay all the same,
-    and are not in `gone`, as it may not be mounted. not_drawn, empty: see Found.
+    found: what the INPUTs hold. prune: leave rows out that are gone or were not asked for; those from an INPUT that is
+    empty now stay all the same, and are not in `gone`, as it may not be mounted.
     """
 
-    def __init__(
-        self, plan: RowPlan, journal: Journal, *, prune: bool, not_drawn: Set[str], empty: Mapping[str, str]
-    ) -> None:
+    def __init__(self, plan: RowPlan, journal: Journal, found: Found, *, prune: bool) -> None:
         self.gone: dict[str, int] = {}
+        """How many rows, by `source`, are of documents that are not there any more."""
         self.not_asked: dict[str, int] = {}
+        """How many others, by `source`, this run did not ask for."""
         self.quality = Quality()
+        """Of all rows."""
         self.num_doubtful = 0
+        """Of the rows that this run is about."""
         self._plan = plan
         self._journal = journal
         self._prune = prune
-        self._not_drawn = set(map(valid_text, not_drawn))
-        self._empty = empty
+        self._not_drawn = set(map(valid_text, found.not_drawn))
+        self._empty = found.empty
         self._rows_of_empty: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[PageResult]:

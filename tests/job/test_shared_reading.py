@@ -57,7 +57,7 @@ NUM_READ = NUM_PAGES - 3 - 2
 def read(documents: Path, model: Path, out: Path, *, reads_all: bool = False, **options: object) -> Report:
     with closing(Session(Config(model=str(model), **(OPTIONS | options)), reads_all=reads_all)) as session:
         found = find_inputs(session.config, str(documents))
-        return read_into_table(session, session.config, found, out, StopSwitch(), None, started_s=0.0)
+        return read_into_table(session, session.config, found, out, StopSwitch(), None)
 
 
 @pytest.fixture(scope="module")
