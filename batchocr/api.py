@@ -27,10 +27,8 @@ from batchocr.tables.files import without_output
 from batchocr.tables.page_list import documents_asked_for
 from batchocr.tables.remote_output import OutputPlace
 
-Named = tuple[str, Content]
-"""A document in memory, under the name that becomes its `source`."""
-
-Input = str | os.PathLike[str] | Named
+Input = str | os.PathLike[str] | tuple[str, Content]
+"""A path, or a document in memory under the name that becomes its `source`."""
 Inputs = Input | Iterable[Input]
 
 ShowProgress = Callable[[RunProgress], object]
@@ -67,8 +65,7 @@ class Ocr:
     ) -> Report:
         """Read documents into one table. See `run` below."""
         config = for_call(self._session.config, options)
-        switch = StopSwitch(config.stop_after, stop)
-        with self._session.lent() as session, finish_on_interrupt(switch):
+        with self._session.lent() as session, finish_on_interrupt(StopSwitch(config.stop_after, stop)) as switch:
             return run_with(config, inputs, out=out, stop=switch, progress=progress_of(progress), session=session)
 
     def close(self) -> None:
@@ -132,8 +129,7 @@ def run(
     replaced; EngineError means that none is left.
     """
     config = config_of(options)
-    switch = StopSwitch(config.stop_after, stop)
-    with finish_on_interrupt(switch):
+    with finish_on_interrupt(StopSwitch(config.stop_after, stop)) as switch:
         return run_with(config, inputs, out=out, stop=switch, progress=progress_of(progress))
 
 

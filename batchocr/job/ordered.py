@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
-from queue import Full, Queue
+from contextlib import closing
+from queue import Queue
 
 from batchocr.config import Config
 from batchocr.data import PageResult
@@ -19,26 +19,27 @@ from batchocr.job.shortfalls import warn_of_documents_without_rows
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import Found
 
-_POLL_S = 0.2
 _MAX_EARLY = 4
-"""Behind a page that takes long, up to this many times `pages_in_flight` rows may be begun. They have to wait for its
-row: without a limit they would fill the memory, and with a limit of 1 the device would be idle."""
+"""So many times `pages_in_flight` rows may be begun behind the last one that the caller has taken. They wait for the
+caller, or for the row of a page that takes long: without a limit they would fill the memory, and with a limit of 1 the
+device would be idle."""
 
 
 def read_in_order(session: Session, config: Config, found: Found) -> Iterator[PageResult]:
     """Yield one row per page, in input order. Ends its workers when it is closed. Raises what reading raises.
 
-    However slow a page or the caller is, at most about 5 times `pages_in_flight` rows are in memory.
+    However slow a page or the caller is, at most 4 times `pages_in_flight` rows are in memory.
     """
     stop = StopSwitch(config.stop_after)
-    in_flight = session.device_plan.pages_in_flight
-    with closing(Run(session, config, found, stop, max_unreleased=_MAX_EARLY * in_flight)) as run:
-        ahead = _ReadAhead(run, max_rows=in_flight)
+    max_unreleased = _MAX_EARLY * session.device_plan.pages_in_flight
+    with closing(Run(session, config, found, stop, max_unreleased=max_unreleased)) as run:
+        ahead = _ReadAhead(run)
         # A script can end in the middle of its loop: then this generator is closed only when threads can no longer be
         # joined.
         atexit.register(ahead.close)
         try:
             while (row := ahead.next_row()) is not None:
+                run.plan.released()
                 yield row
             warn_of_documents_without_rows(run.plan, config)
         finally:
@@ -47,13 +48,12 @@ def read_in_order(session: Session, config: Config, found: Found) -> Iterator[Pa
 
 
 def _in_order(plan: RowPlan, rows: Iterable[tuple[RowKey, PageResult]]) -> Iterator[PageResult]:
-    """Yield the rows in input order, each as soon as all before it are there, and release them to the plan."""
+    """Yield the rows in input order, each as soon as all before it are there."""
     early: dict[int, PageResult] = {}
     following = 0
     for key, row in rows:
         early[plan.output_index(key)] = row
         while following in early:
-            plan.released()
             yield early.pop(following)
             following += 1
     # After a stop, some finished rows have gaps before them.
@@ -66,11 +66,11 @@ class _ReadAhead:
     The thread is a daemon: otherwise a script that ends in the middle of its loop would wait for it for ever.
     """
 
-    def __init__(self, run: Run, max_rows: int) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._finished = run.results(tick=self._check)
-        self._rows: Queue[PageResult | Exception | None] = Queue(max_rows)
-        """At the end comes what reading raised, or None."""
+        self._rows: Queue[PageResult | Exception | None] = Queue()
+        """At the end comes what reading raised, or None. The run's plan says how many there may be."""
         self._left = threading.Event()
         # CPython 3.11 and 3.12 take a thread for ended once Ctrl-C has interrupted a `join`.
         self._ended = threading.Event()
@@ -80,7 +80,7 @@ class _ReadAhead:
     def next_row(self) -> PageResult | None:
         """The next row, as soon as there is one; None at the end. Raises what reading raised, and UsageError in a fork,
         where none comes."""
-        if self._run.is_of_parent:
+        if self._run.session.is_of_parent:
             raise UsageError("this loop was begun before the fork, in the parent process: it can go on only there")
         row = self._rows.get()
         if isinstance(row, Exception):
@@ -89,7 +89,7 @@ class _ReadAhead:
 
     def close(self) -> None:
         """End the thread and the workers, whatever they are doing."""
-        if self._run.is_of_parent:
+        if self._run.session.is_of_parent:
             return
         self._left.set()
         try:
@@ -102,21 +102,12 @@ class _ReadAhead:
     def _read(self) -> None:
         try:
             for row in _in_order(self._run.plan, self._finished):
-                self._put(row)
-            self._put(None)
-        except _CallerLeftError:
-            pass
-        except Exception as error:  # noqa: BLE001 (carried to the caller's thread)
-            self._put(error)
+                self._rows.put(row)
+            self._rows.put(None)
+        except Exception as error:  # noqa: BLE001 (carried to the caller's thread, if it has not left)
+            self._rows.put(error)
         finally:
             self._ended.set()
-
-    def _put(self, row: PageResult | Exception | None) -> None:
-        """Put it into the queue as soon as there is room, unless the caller has left."""
-        while not self._left.is_set():
-            with suppress(Full):
-                self._rows.put(row, timeout=_POLL_S)
-                return
 
     def _check(self) -> None:
         if self._left.is_set():

@@ -12,19 +12,12 @@ from pathlib import Path
 
 from batchocr.config import Config
 from batchocr.data import Document, PageResult, counted, valid_text
-from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
+from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.output_rows import OutputRows
 from batchocr.job.progress import Progress, event, log_failure
-from batchocr.job.row_plan import RowPlan
 from batchocr.job.run import Run
 from batchocr.job.session import Session
-from batchocr.job.shortfalls import (
-    count_worsened,
-    documents_without_rows,
-    pages_asked_for,
-    warn_of_documents_without_rows,
-    warn_of_worsened,
-)
+from batchocr.job.shortfalls import count_worsened, require_rows, warn_of_documents_without_rows, warn_of_worsened
 from batchocr.job.stats.report import Report, require_place, write_report
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.folders import describe_skipped
@@ -33,7 +26,7 @@ from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import among, files_of, report_path, without_output
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import require_same_settings, selection_of
+from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -60,7 +53,7 @@ def read_into_table(
 
         def on_load() -> None:
             require_same_settings(journal.path, journal.metadata, session.metadata)
-            _log_start(session, found, out)
+            _log_start(found, out, metadata)
 
         run = Run(session, config, found, stop, finished=journal, on_load=on_load)
         rows = OutputRows(run.plan, journal, found, prune=config.prune)
@@ -73,7 +66,7 @@ def read_into_table(
             worsened = count_worsened(run.plan, journal)
             warn_of_worsened(worsened)
             if run.plan.is_complete:
-                _require_rows(run.plan, config)
+                require_rows(run.plan, config)
                 journal.keep()
                 began_s = time.monotonic()
                 table.write(out, rows, metadata if config.prune else journal.metadata)
@@ -106,14 +99,13 @@ def _report_file(out: Path, config: Config) -> Path:
     return path
 
 
-def _log_start(session: Session, found: Found, out: Path) -> None:
-    metadata = session.metadata
-    num_documents, skipped = len(found.documents), found.skipped
-    fields = {"out": str(out), "documents": num_documents, "skipped_files": dict(skipped)}
+def _log_start(found: Found, out: Path, metadata: RunMetadata) -> None:
+    fields = {"out": str(out), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
     fields |= {"model": metadata.model, "version": metadata.batchocr_version}
-    count = counted(num_documents, "document")
-    beside = f"; {said}" if (said := describe_skipped(skipped)) else ""
-    logger.info("reading %s into %s%s", count, out, beside, extra=event("run_started", **fields))
+    said = f"{counted(len(found.documents), 'document')} into {out}"
+    if found.skipped:
+        said += f"; {describe_skipped(found.skipped)}"
+    logger.info("reading %s", said, extra=event("run_started", **fields))
 
 
 def _read(run: Run, journal: Journal, progress: Progress | None) -> None:
@@ -156,16 +148,6 @@ def _require_same_input(out: Path, documents: Sequence[Document], journal: Journ
         raise OutputMismatchError(
             f"{out} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: "
             "choose another --out, or start over with --overwrite, which deletes their rows for good"
-        )
-
-
-def _require_rows(plan: RowPlan, config: Config) -> None:
-    """Refuse to write a table without a row. A share of the documents may have none by chance. Raises NoInputError."""
-    if plan.num_planned == 0 and config.shard == (1, 1):
-        longest = max(num_pages for _, num_pages in documents_without_rows(plan))
-        raise NoInputError(
-            f"no document has any of the pages {pages_asked_for(config)} asks for, so that no table was written: "
-            f"the longest has {counted(longest, 'page')}"
         )
 
 

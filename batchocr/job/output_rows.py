@@ -68,13 +68,11 @@ class OutputRows:
                 verb, hint = ("removed", "") if self._prune else ("stay in the table", "; --prune removes them")
                 logger.info("%s of %s %s: %s%s", rows, what, verb, named(kept), hint)
         for name, num_rows in self._rows_of_empty.items():
-            rows = counted(num_rows, "row")
-            stay = "; they stay, as long as it is an INPUT" if self._prune else ""
-            logger.warning(
-                "%s holds no document, and %s of the table came from there: is it mounted?%s",
-                *(name, rows, stay),
-                extra=event("input_empty", input=name, rows=num_rows),
+            said = (
+                f"{name} holds no document, and {counted(num_rows, 'row')} of the table came from there: is it mounted?"
             )
+            stay = "; they stay, as long as it is an INPUT" if self._prune else ""
+            logger.warning("%s%s", said, stay, extra=event("input_empty", input=name, rows=num_rows))
 
     def _documents(self) -> Iterator[_RowsOf]:
         """The documents in the order of the table."""
@@ -103,10 +101,9 @@ class OutputRows:
             empty_input = next((name for name, begin in self._empty.items() if source.startswith(begin)), None)
             if empty_input is not None:
                 self._rows_of_empty[empty_input] += len(pages)
-            stays = empty_input is not None or not self._prune
-            if stays:
+            if empty_input is not None or not self._prune:
                 followers[before].append((source, pages, ()))
-            if not (stays and self._prune):
+            if empty_input is None or not self._prune:
                 (self.not_asked if source in self._not_drawn else self.gone)[source] = len(pages)
         return followers
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -52,6 +51,7 @@ class Run:
         on_load: Callable[[], None] = lambda: None,
         max_unreleased: int | None = None,
     ) -> None:
+        self.session = session
         self.stop = stop
         self.plan = RowPlan(
             found.documents,
@@ -63,7 +63,6 @@ class Run:
             reads_all=session.reads_all,
         )
         self.ledger = Ledger(len(found.documents), found.skipped, workers=session.workers, rates=config)
-        self._session = session
         self._config = config
         self._finished = finished
         self._on_load = on_load
@@ -72,12 +71,11 @@ class Run:
         """Of the pages to the engines; None until the first page is to be read."""
         self._engine_uses: list[EngineUse] = []
         self._closing = ExitStack()
-        self._pid = os.getpid()
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Start the workers; then rows come as they are finished, see Pipeline.results. Raises what that raises."""
-        setup = Setup.of(self._config, self._session.worker_memory_bytes, detector=self._session.detector.fingerprint)
-        self._pool = self._closing.enter_context(WorkerPool(self._session.workers, setup))
+        setup = Setup.of(self._config, self.session.worker_memory_bytes, detector=self.session.detector.fingerprint)
+        self._pool = self._closing.enter_context(WorkerPool(self.session.workers, setup))
         first = next(iter(self.plan.documents), None)
         if first is not None and not (self._finished and self._finished.rows(first.source)):
             self._load()  # while the workers start up
@@ -96,7 +94,7 @@ class Run:
     def _load(self) -> tuple[Questions, int]:
         """What passes questions on to engines that have the model, and how many pages to have in flight for them.
         Raises UsageError, ModelError, EngineError."""
-        session, pages_in_flight = self._session, self._session.device_plan.pages_in_flight
+        session, pages_in_flight = self.session, self.session.device_plan.pages_in_flight
         if self._questions is None:
             self._on_load()
             allow_open_files(_OTHER_FILES + pages_in_flight)  # the pixels of each page are one
@@ -111,7 +109,7 @@ class Run:
 
     def close(self) -> None:
         """End the workers, whatever they are doing, and give the engines back. A fork leaves them to its parent."""
-        if self.is_of_parent:
+        if self.session.is_of_parent:
             return
         ledger, elapsed_s = self.ledger, time.monotonic() - self.stop.began_s
         if self.stop.phase == "starting":
@@ -119,14 +117,9 @@ class Run:
         elif self.stop.phase == "reading" and self._questions is not None:
             ledger.work_s = elapsed_s - ledger.start_up_s
             ledger.counts = sum_of([ledger.counts, self._questions.counts])
-            self._engine_uses = self._session.engines.uses()
+            self._engine_uses = self.session.engines.uses()
         self.stop.phase = "finishing"
         self._closing.close()
-
-    @property
-    def is_of_parent(self) -> bool:
-        """Whether this is a copy in a fork: the workers and engines are its parent's."""
-        return os.getpid() != self._pid
 
     def progress(self) -> RunProgress:
         """How far the run is."""
@@ -147,7 +140,7 @@ class Run:
 
         error: what ended the run, even before there was a worker; None if nothing went wrong.
         """
-        ledger, plan, session = self.ledger, self.plan, self._session
+        ledger, plan, session = self.ledger, self.plan, self.session
         for key in plan.known_rows():
             ledger.found += 1
             if self._finished is not None and key.page_index in plan.states[key.document].done:

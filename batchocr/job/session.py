@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -96,7 +96,9 @@ class Session:
         self.reads_all = reads_all
         self.not_loaded: dict[str, str] = {}
         """The devices on which loading failed, and why."""
-        self._begun_in = begun_in
+        self._dtype = begun_in if config.dtype == "auto" else config.dtype
+        """Of the rows: what was asked for, or that of rows that are there; once the devices are known, what was chosen;
+        None until then if neither says it."""
         self._folder = find_checkpoint(config.model, config.revision)
         self._fingerprint = fingerprint(self._folder)
         self.architecture = read_architecture(self._folder)
@@ -119,8 +121,9 @@ class Session:
         found = self.engines.open()
         try:
             size, stored = num_parameters(self.architecture), stored_dtype(self._folder)
-            choice = choose_dtype(self.config.dtype, found, stored=stored, num_parameters=size, begun_in=self._begun_in)
-            devices, limits = self.engines.devices, self._what_to_load(found, choice.dtype).limits
+            choice = choose_dtype(self.config.dtype, found, stored=stored, num_parameters=size, begun_in=self._dtype)
+            self._dtype = choice.dtype
+            devices, limits = self.engines.devices, self._what_to_load(found).limits
             pages_in_flight = self.config.pages_in_flight or default_pages_in_flight(
                 self.workers, limits.llm_batch_size, len(devices), on_gpu=found.device != "cpu"
             )
@@ -130,22 +133,21 @@ class Session:
             raise
 
     @property
-    def knows_devices(self) -> bool:
-        """Whether an engine has looked at the devices."""
-        return "device_plan" in self.__dict__
-
-    @property
     def dtype(self) -> DType:
         """The data type of the rows: what was asked for, or that of rows that are there, until the devices are known.
         Raises as `device_plan` if neither says it."""
-        said = self._begun_in if self.config.dtype == "auto" else self.config.dtype
-        return said if said is not None and not self.knows_devices else self.device_plan.choice.dtype
+        return self._dtype or self.device_plan.choice.dtype
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this is a copy in a fork: engines, and the workers of its run, are its parent's."""
+        return os.getpid() != self._pid
 
     def require_open(self) -> None:
         """Raises UsageError after `close`, and in a fork."""
         if self._closed:
             raise UsageError("this Ocr is closed: make another one")
-        if os.getpid() != self._pid:
+        if self.is_of_parent:
             raise UsageError("this Ocr is of the process that this one was forked from: make another one here")
 
     def load(self) -> None:
@@ -155,11 +157,9 @@ class Session:
         if self.engines.are_loaded:
             self.engines.forget()  # the time that they have waited since the last run
         else:
-            choice = self.device_plan.choice
-            if choice.remark:
-                logger.info("%s", choice.remark)
-            planned = partial(self._what_to_load, dtype=choice.dtype)
-            self.engines.load(planned, max_batches=self.device_plan.pages_in_flight)
+            if remark := self.device_plan.choice.remark:
+                logger.info("%s", remark)
+            self.engines.load(self._what_to_load, max_batches=self.device_plan.pages_in_flight)
             self.not_loaded = {use.device: use.given_up for use in self.engines.uses() if use.given_up}
 
     @contextmanager
@@ -185,11 +185,11 @@ class Session:
     def close(self) -> None:
         """End the engines, for good; if the session is lent, once it is back. A fork leaves them to its parent."""
         self._closed = True
-        if os.getpid() == self._pid and self._lent.acquire(blocking=False):
+        if not self.is_of_parent and self._lent.acquire(blocking=False):
             self.engines.close()
             self._lent.release()
 
-    def _what_to_load(self, found: DeviceFound, dtype: DType) -> LoadModel:
+    def _what_to_load(self, found: DeviceFound) -> LoadModel:
         """What to load on a device, the same whatever becomes of its memory later. Raises UsageError if it has too
         little."""
         if found.device not in self._to_load:
@@ -198,12 +198,12 @@ class Session:
                 self.architecture,
                 on_gpu=found.device != "cpu",
                 memory_bytes=self.memory_of(found),
-                value_bytes=VALUE_BYTES[dtype],
+                value_bytes=VALUE_BYTES[self.dtype],
                 layout_tokens=revision.MAX_LAYOUT_TOKENS,
                 detector_bytes=self.detector.weight_bytes,
             )
             self._to_load[found.device] = LoadModel(
-                str(self._folder), dtype, self.config.vit_dtype, limits, detector=self.detector.folder
+                str(self._folder), self.dtype, self.config.vit_dtype, limits, detector=self.detector.folder
             )
         return self._to_load[found.device]
 
@@ -213,25 +213,23 @@ class Session:
 
     def settings(self) -> dict[str, Setting]:
         """The settings in use, for the report; None for those that depend on devices at which no engine has looked."""
-        plan = self.device_plan if self.knows_devices else None
-        limits = plan.limits if plan else None
-        kernels = next((use.kernels for use in self.engines.uses() if use.kernels), "")
-        layout = valid_text(self.config.layout or "")
-        return {
+        plan = self.device_plan if "device_plan" in self.__dict__ else None  # an engine has, if it is there
+        sizes = ("layout_batch_size", *_SIZES) if self.config.layout else _SIZES
+        settings: dict[str, Setting] = {
             "device": ",".join(plan.devices) if plan else None,
             "backend": plan.found.backend if plan else None,
-            **({"kernels": kernels} if kernels else {}),
+            "kernels": next((use.kernels for use in self.engines.uses() if use.kernels), ""),
             "dtype": self.dtype,
             "model": valid_text(self.config.model),
             "vit_dtype": self.config.vit_dtype,
-            **({"layout": layout} if layout else {}),
+            "layout": valid_text(self.config.layout or ""),
             "dpi": self.config.dpi,
-            **({"layout_batch_size": limits.layout_batch_size if limits else None} if layout else {}),
-            **{name: getattr(limits, name, None) for name in _SIZES},
+            **{name: getattr(plan.limits, name) if plan else None for name in sizes},
             "max_new_tokens": self.config.max_new_tokens,
             "pages_in_flight": plan.pages_in_flight if plan else None,
             "worker_memory": self.worker_memory_bytes,
         }
+        return {name: value for name, value in settings.items() if value != ""}
 
     @property
     def metadata(self) -> RunMetadata:

@@ -70,7 +70,7 @@ class StopSwitch:
 
 
 @contextmanager
-def finish_on_interrupt(stop: StopSwitch) -> Iterator[None]:
+def finish_on_interrupt(stop: StopSwitch) -> Iterator[StopSwitch]:
     """Let a Python program have the grace of the command: inside the block, the first Ctrl-C while pages are in flight,
     or while the output is written, only stops the run, and KeyboardInterrupt is raised at the end of the block. Before
     the first page, and on a second Ctrl-C, it is raised at once.
@@ -79,7 +79,7 @@ def finish_on_interrupt(stop: StopSwitch) -> Iterator[None]:
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
+        yield stop
         return
     interrupted_s: float | None = None
 
@@ -99,7 +99,7 @@ def finish_on_interrupt(stop: StopSwitch) -> Iterator[None]:
 
     signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        yield stop
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if interrupted_s is not None:
