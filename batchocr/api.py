@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any, Self, Unpack
 
@@ -52,7 +52,7 @@ class Ocr:
         """Read documents; yields one row per page, in input order. See `process` below."""
         self._session.require_open()
         config = for_call(self._session.config, options)
-        return _read(self._session.lent, config, find_inputs(config, inputs))
+        return read_in_order(self._session.lent, config, find_inputs(config, inputs))
 
     def run(
         self,
@@ -95,13 +95,7 @@ def process(inputs: Inputs, **options: Unpack[Options]) -> Iterator[PageResult]:
     """
     config = config_of(options)
     require_usable(config)
-    return _read(lambda: closing(Session(config)), config, find_inputs(config, inputs))
-
-
-def _read(opened: Callable[[], AbstractContextManager[Session]], config: Config, found: Found) -> Iterator[PageResult]:
-    """Yield a row per page, in input order, with a session that is opened when the loop begins."""
-    with opened() as session:
-        yield from read_in_order(session, config, found)
+    return read_in_order(lambda: closing(Session(config)), config, find_inputs(config, inputs))
 
 
 def run(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing
 from queue import Queue
 
 from batchocr.config import Config
@@ -25,26 +25,22 @@ caller, or for the row of a page that takes long: without a limit they would fil
 device would be idle."""
 
 
-def read_in_order(session: Session, config: Config, found: Found) -> Iterator[PageResult]:
+def read_in_order(
+    opened: Callable[[], AbstractContextManager[Session]], config: Config, found: Found
+) -> Iterator[PageResult]:
     """Yield one row per page, in input order. Ends its workers when it is closed. Raises what reading raises.
 
-    However slow a page or the caller is, at most 4 times `pages_in_flight` rows are in memory.
+    opened: opens a session for the loop, once that begins. However slow a page or the caller is, at most about 4 times
+    `pages_in_flight` rows are in memory.
     """
-    stop = StopSwitch(config.stop_after)
-    max_unreleased = _MAX_EARLY * session.device_plan.pages_in_flight
-    with closing(Run(session, config, found, stop, max_unreleased=max_unreleased)) as run:
-        ahead = _ReadAhead(run)
-        # A script can end in the middle of its loop: then this generator is closed only when threads can no longer be
-        # joined.
-        atexit.register(ahead.close)
-        try:
+    with opened() as session:
+        max_unreleased = _MAX_EARLY * session.device_plan.pages_in_flight
+        run = Run(session, config, found, StopSwitch(config.stop_after), max_unreleased=max_unreleased)
+        with closing(run), closing(_ReadAhead(run)) as ahead:
             while (row := ahead.next_row()) is not None:
                 run.plan.released()
                 yield row
             warn_of_documents_without_rows(run.plan, config)
-        finally:
-            atexit.unregister(ahead.close)
-            ahead.close()
 
 
 def _in_order(plan: RowPlan, rows: Iterable[tuple[RowKey, PageResult]]) -> Iterator[PageResult]:
@@ -76,6 +72,8 @@ class _ReadAhead:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, name="batchocr-run", daemon=True)
         self._thread.start()
+        # A script can end in the middle of its loop: then that is closed only when threads can no longer be joined.
+        atexit.register(self.close)
 
     def next_row(self) -> PageResult | None:
         """The next row, as soon as there is one; None at the end. Raises what reading raised, and UsageError in a fork,
@@ -98,6 +96,7 @@ class _ReadAhead:
             self._ended.wait()
             self._thread.join()
             self._run.close()
+            atexit.unregister(self.close)
 
     def _read(self) -> None:
         try:

@@ -44,9 +44,8 @@ def read_into_table(
     table, report_file = table_for(out), _report_file(out, config)
     require_place(report_file)
     found = replace(found, documents=without_output(found.documents, among(files_of(out, report_file))))
-    metadata = replace(
-        session.metadata, input_roots=tuple(map(valid_text, found.roots)), selection=selection_of(config)
-    )
+    roots = tuple(map(valid_text, found.roots))
+    metadata = replace(session.metadata, input_roots=roots, selection=selection_of(config))
     with Journal.open(out, metadata, resume=config.resume, overwrite=config.overwrite) as journal:
         remove_leftovers(files_of(out, report_file))
         _require_same_input(out, found.documents, journal)

@@ -202,9 +202,10 @@ class Session:
                 layout_tokens=revision.MAX_LAYOUT_TOKENS,
                 detector_bytes=self.detector.weight_bytes,
             )
-            self._to_load[found.device] = LoadModel(
+            load = LoadModel(
                 str(self._folder), self.dtype, self.config.vit_dtype, limits, detector=self.detector.folder
             )
+            self._to_load[found.device] = load
         return self._to_load[found.device]
 
     def memory_of(self, found: DeviceFound) -> int:

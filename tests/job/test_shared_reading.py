@@ -99,7 +99,7 @@ def test_the_table_is_that_of_a_run_that_reads_everything(
 
 def test_rows_for_a_loop_share_their_questions(documents: Path, model: Path, alone: list[PageResult]) -> None:
     with closing(Session(Config(model=str(model), **OPTIONS))) as session:
-        rows = list(read_in_order(session, session.config, find_inputs(session.config, str(documents))))
+        rows = list(read_in_order(session.lent, session.config, find_inputs(session.config, str(documents))))
     assert texts(rows) == texts(alone)
     assert {row.attempts for row in rows} == {1}
 
