@@ -20,9 +20,8 @@ from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import Found
 
 _MAX_EARLY = 4
-"""So many times `pages_in_flight` rows may be begun behind the last one that the caller has taken. They wait for the
-caller, or for the row of a page that takes long: without a limit they would fill the memory, and with a limit of 1 the
-device would be idle."""
+"""Behind a page that takes long, up to this many times `pages_in_flight` rows may be begun. They have to wait for its
+row: without a limit they would fill the memory, and with a limit of 1 the device would be idle."""
 
 
 def read_in_order(
@@ -30,26 +29,26 @@ def read_in_order(
 ) -> Iterator[PageResult]:
     """Yield one row per page, in input order. Ends its workers when it is closed. Raises what reading raises.
 
-    opened: opens a session for the loop, once that begins. However slow a page or the caller is, at most about 4 times
+    opened: opens a session for the loop, once that begins. However slow a page or the caller is, at most about 5 times
     `pages_in_flight` rows are in memory.
     """
     with opened() as session:
-        max_unreleased = _MAX_EARLY * session.device_plan.pages_in_flight
-        run = Run(session, config, found, StopSwitch(config.stop_after), max_unreleased=max_unreleased)
-        with closing(run), closing(_ReadAhead(run)) as ahead:
+        in_flight = session.device_plan.pages_in_flight
+        run = Run(session, config, found, StopSwitch(config.stop_after), max_unreleased=_MAX_EARLY * in_flight)
+        with closing(run), closing(_ReadAhead(run, max_rows=in_flight)) as ahead:
             while (row := ahead.next_row()) is not None:
-                run.plan.released()
                 yield row
             warn_of_documents_without_rows(run.plan, config)
 
 
 def _in_order(plan: RowPlan, rows: Iterable[tuple[RowKey, PageResult]]) -> Iterator[PageResult]:
-    """Yield the rows in input order, each as soon as all before it are there."""
+    """Yield the rows in input order, each as soon as all before it are there, and release them to the plan."""
     early: dict[int, PageResult] = {}
     following = 0
     for key, row in rows:
         early[plan.output_index(key)] = row
         while following in early:
+            plan.released()
             yield early.pop(following)
             following += 1
     # After a stop, some finished rows have gaps before them.
@@ -62,11 +61,13 @@ class _ReadAhead:
     The thread is a daemon: otherwise a script that ends in the middle of its loop would wait for it for ever.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, max_rows: int) -> None:
         self._run = run
         self._finished = run.results(tick=self._check)
         self._rows: Queue[PageResult | Exception | None] = Queue()
-        """At the end comes what reading raised, or None. The run's plan says how many there may be."""
+        """At the end comes what reading raised, or None."""
+        self._room = threading.Semaphore(max_rows)
+        """For further rows in the queue."""
         self._left = threading.Event()
         # CPython 3.11 and 3.12 take a thread for ended once Ctrl-C has interrupted a `join`.
         self._ended = threading.Event()
@@ -81,6 +82,7 @@ class _ReadAhead:
         if self._run.session.is_of_parent:
             raise UsageError("this loop was begun before the fork, in the parent process: it can go on only there")
         row = self._rows.get()
+        self._room.release()
         if isinstance(row, Exception):
             raise row
         return row
@@ -90,6 +92,7 @@ class _ReadAhead:
         if self._run.session.is_of_parent:
             return
         self._left.set()
+        self._room.release()  # it may wait for that
         try:
             self._ended.wait()
         finally:  # however often Ctrl-C is pressed meanwhile: it may still be at work with what is closed next
@@ -101,6 +104,8 @@ class _ReadAhead:
     def _read(self) -> None:
         try:
             for row in _in_order(self._run.plan, self._finished):
+                self._room.acquire()
+                self._check()
                 self._rows.put(row)
             self._rows.put(None)
         except Exception as error:  # noqa: BLE001 (carried to the caller's thread, if it has not left)

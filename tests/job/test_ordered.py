@@ -39,10 +39,7 @@ def slow_at_the_first(plan: RowPlan, num_waiting: list[int]) -> Iterator[tuple[R
 
 def test_rows_behind_a_slow_page_wait_up_to_a_bound_and_all_come_in_order() -> None:
     plan, num_waiting = make_plan(), list[int]()
-    rows = []
-    for row in _in_order(plan, slow_at_the_first(plan, num_waiting)):
-        plan.released()
-        rows.append(row)
+    rows = _in_order(plan, slow_at_the_first(plan, num_waiting))
     assert [row.page_index for row in rows] == list(range(NUM_PAGES))
     assert num_waiting == [MAX_UNRELEASED - 1] * 3 + [1]
 
