@@ -68,12 +68,13 @@ class Run:
         self._on_load = on_load
         self._pool: WorkerPool | None = None
         self._questions: Questions | None = None
-        """Of the pages to the engines; None until the first page is to be read."""
+        """Those of the pages, for the engines; None until the model is loaded."""
         self._engine_uses: list[EngineUse] = []
         self._closing = ExitStack()
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
-        """Start the workers; then rows come as they are finished, see Pipeline.results. Raises what that raises."""
+        """Rows as they are finished, see Pipeline.results; the workers are started at once. Raises what loading the
+        model raises, too."""
         setup = Setup.of(self._config, self.session.worker_memory_bytes, detector=self.session.detector.fingerprint)
         self._pool = self._closing.enter_context(WorkerPool(self.session.workers, setup))
         first = next(iter(self.plan.documents), None)

@@ -214,7 +214,7 @@ class Session:
 
     def settings(self) -> dict[str, Setting]:
         """The settings in use, for the report; None for those that depend on devices at which no engine has looked."""
-        plan = self.device_plan if "device_plan" in self.__dict__ else None  # an engine has, if it is there
+        plan = self.device_plan if "device_plan" in self.__dict__ else None  # no engine has looked yet
         sizes = ("layout_batch_size", *_SIZES) if self.config.layout else _SIZES
         settings: dict[str, Setting] = {
             "device": ",".join(plan.devices) if plan else None,

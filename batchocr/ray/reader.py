@@ -91,7 +91,8 @@ class Reader:
         """
         assert self._session is not None
         config = for_call(self._config, {"pages": item.pages, "report": None, "overwrite": False})
-        documents, stop = [each.document for each in item.documents], StopSwitch()
+        stop = StopSwitch()
+        documents = [each.document for each in item.documents]
         found = Found(documents, {}, self._roots)
         report: Report | None = None
         with tempfile.TemporaryDirectory(prefix="batchocr-") as work:
