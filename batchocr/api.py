@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
-from typing import Any, Self, TypeGuard, Unpack
+from typing import Any, Self, Unpack
 
 from batchocr.config import Config, for_call, make_config
 from batchocr.data import Document, PageResult
@@ -28,10 +27,8 @@ from batchocr.tables.files import without_output
 from batchocr.tables.page_list import documents_asked_for
 from batchocr.tables.remote_output import OutputPlace
 
-Named = tuple[str, Content]
-"""A document in memory, under the name that becomes its `source`."""
-
-Input = str | os.PathLike[str] | Named
+Input = str | os.PathLike[str] | tuple[str, Content]
+"""A path, or a document in memory under the name that becomes its `source`."""
 Inputs = Input | Iterable[Input]
 
 ShowProgress = Callable[[RunProgress], object]
@@ -55,7 +52,7 @@ class Ocr:
         """Read documents; yields one row per page, in input order. See `process` below."""
         self._session.require_open()
         config = for_call(self._session.config, options)
-        return read_in_order(self._session, config, find_inputs(config, inputs))
+        return read_in_order(self._session.lent, config, find_inputs(config, inputs))
 
     def run(
         self,
@@ -67,15 +64,9 @@ class Ocr:
         **options: Unpack[CallOptions],
     ) -> Report:
         """Read documents into one table. See `run` below."""
-        started_s = time.perf_counter()
-        self._session.require_free()
         config = for_call(self._session.config, options)
-        place = OutputPlace(out, config.work_dir)
-        found = find_inputs(config, inputs)
-        switch = StopSwitch(config.stop_after, stop)
-        with finish_on_interrupt(switch):
-            place.prepare(overwrite=config.overwrite)
-            return _read_into(place, self._session, config, found, switch, progress_of(progress), started_s=started_s)
+        with self._session.lent() as session, finish_on_interrupt(StopSwitch(config.stop_after, stop)) as switch:
+            return run_with(config, inputs, out=out, stop=switch, progress=progress_of(progress), session=session)
 
     def close(self) -> None:
         """End the engines, which hold the model, once a loop that is still open has ended. Every call after this raises
@@ -104,13 +95,7 @@ def process(inputs: Inputs, **options: Unpack[Options]) -> Iterator[PageResult]:
     """
     config = config_of(options)
     require_usable(config)
-    return _read(config, find_inputs(config, inputs))
-
-
-def _read(config: Config, found: Found) -> Iterator[PageResult]:
-    """Load a model, yield a row per page in input order, and release the model."""
-    with closing(Session(config)) as session:
-        yield from read_in_order(session, config, found)
+    return read_in_order(lambda: closing(Session(config)), config, find_inputs(config, inputs))
 
 
 def run(
@@ -138,8 +123,7 @@ def run(
     replaced; EngineError means that none is left.
     """
     config = config_of(options)
-    switch = StopSwitch(config.stop_after, stop)
-    with finish_on_interrupt(switch):
+    with finish_on_interrupt(StopSwitch(config.stop_after, stop)) as switch:
         return run_with(config, inputs, out=out, stop=switch, progress=progress_of(progress))
 
 
@@ -149,64 +133,28 @@ def progress_of(show: ShowProgress | None) -> Progress:
 
 
 def run_with(
-    config: Config, inputs: Inputs, *, out: str | os.PathLike[str], stop: StopSwitch, progress: Progress | None
+    config: Config,
+    inputs: Inputs,
+    *,
+    out: str | os.PathLike[str],
+    stop: StopSwitch,
+    progress: Progress | None,
+    session: Session | None = None,
 ) -> Report:
-    """`run` for a Config, with a switch that stops it and a Progress to report to."""
-    started_s = time.perf_counter()
+    """`run` for a Config, with a switch that stops it, new for this run, and a Progress to report to. session: to read
+    with, in place of one for this run alone."""
     place = OutputPlace(out, config.work_dir)
     require_usable(config)
     found = find_inputs(config, inputs)
+    found = replace(found, documents=without_output(found.documents, place.is_own))
     place.prepare(overwrite=config.overwrite)
     require_writable(place.path)
     begun_in = None if config.overwrite else dtype_of_rows(place.path)
-    with closing(Session(config, begun_in=begun_in)) as session:
-        return _read_into(place, session, config, found, stop, progress, started_s=started_s)
-
-
-def _read_into(
-    place: OutputPlace,
-    session: Session,
-    config: Config,
-    found: Found,
-    stop: StopSwitch,
-    progress: Progress | None,
-    *,
-    started_s: float,
-) -> Report:
-    """Read what was found into the table, and put that where it belongs once it is complete."""
-    found = replace(found, documents=without_output(found.documents, place.is_own))
-    report = read_into_table(session, config, found, place.path, stop, progress, started_s=started_s)
-    if report.complete:
-        place.publish()
+    with nullcontext(session) if session else closing(Session(config, begun_in=begun_in)) as reading:
+        report = read_into_table(reading, config, found, place.path, stop, progress)
+        if report.complete:
+            place.publish()
     return report
-
-
-_WHAT_IS_TAKEN = (
-    "an input is a path, or a pair of a name and a document in memory (bytes, a binary file or a PIL image), "
-    'as in ("page", image), not {}'
-)
-
-
-def _is_named(given: object) -> TypeGuard[Named]:
-    """Whether it is a document in memory. A tuple of two paths is not."""
-    match given:
-        case (str(), str() | os.PathLike() | tuple()):
-            return False
-        case (str(), _):
-            return isinstance(given, tuple)
-    return False
-
-
-def _as_input(given: object) -> str | Document:
-    """A path, or the document in memory. Raises UsageError."""
-    if isinstance(given, str):
-        return given
-    if isinstance(given, os.PathLike):
-        path = os.fspath(given)
-        return f"./{path}" if path == "-" or path.startswith("@") else path  # a Path is no list
-    if _is_named(given):
-        return hold(*given)
-    raise UsageError(_WHAT_IS_TAKEN.format(type(given).__name__))
 
 
 def config_of(options: Options) -> Config:
@@ -218,14 +166,33 @@ def config_of(options: Options) -> Config:
 def find_inputs(config: Config, inputs: Inputs) -> Found:
     """What the inputs hold for this shard. Raises NoInputError, UsageError."""
     given: Any = inputs
-    several = [given] if isinstance(given, str | os.PathLike) or _is_named(given) else given
-    if isinstance(given, bytes) or not isinstance(several, Iterable):
-        raise UsageError(_WHAT_IS_TAKEN.format(type(given).__name__))
-    found = documents_asked_for([_as_input(each) for each in several], config)
+    is_one = not isinstance(given, Iterable) or isinstance(given, str | bytes | os.PathLike) or _is_named(given)
+    found = documents_asked_for([_as_input(each) for each in ([given] if is_one else given)], config)
     here = os.getcwd()
     if not os.path.isdir(here):  # a folder above is closed to this user: only relative paths lead here
         return found
     return replace(found, documents=[_with_whole_path(document, here) for document in found.documents])
+
+
+def _as_input(given: Any) -> str | Document:
+    """A path, or the document in memory. Raises UsageError."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, os.PathLike):
+        path = os.fspath(given)
+        return f"./{path}" if path == "-" or path.startswith("@") else path  # a Path is no list
+    if _is_named(given):
+        return hold(*given)
+    raise UsageError(
+        "an input is a path, or a pair of a name and a document in memory (bytes, a binary file or a PIL image), "
+        f'as in ("page", image), not {type(given).__name__}'
+    )
+
+
+def _is_named(given: Any) -> bool:
+    """Whether it is a document in memory: a pair of a name and a content. A tuple of two paths is not."""
+    is_pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+    return is_pair and not isinstance(given[1], str | os.PathLike | tuple)
 
 
 def _with_whole_path(document: Document, here: str) -> Document:

@@ -71,8 +71,9 @@ def try_out(config: Config) -> Tried:
 
 def _try_out(session: Session, planned: DevicePlan) -> Tried:
     config = session.config
-    need = memory_need(planned.limits, session.architecture, VALUE_BYTES[planned.dtype])
-    usable = int(planned.memory_bytes * config.memory_fraction) if planned.on_gpu else planned.memory_bytes
+    dtype, memory = planned.choice.dtype, session.memory_of(planned.found)
+    need = memory_need(planned.limits, session.architecture, VALUE_BYTES[dtype])
+    usable = int(memory * config.memory_fraction) if planned.on_gpu else memory
     fits = need.total <= usable
     loading = [_loading(session)] if fits else []
     num_engines = len(planned.devices) - len(session.not_loaded)
@@ -81,12 +82,12 @@ def _try_out(session: Session, planned: DevicePlan) -> Tried:
     findings = [
         Finding("model", f"{config.model}, {_described(session.architecture)}", True),
         *([Finding("layout", _detector(session), True)] if config.layout else []),
-        *([Finding("dtype", planned.dtype_remark)] if planned.dtype_remark else []),
+        *([Finding("dtype", planned.choice.remark)] if planned.choice.remark else []),
         Finding("memory", _memory(need, usable, num_engines), fits),
         Finding("plan", _plan(session, num_engines)),
         *loading,
     ]
-    return Tried(findings, planned.dtype, plan)
+    return Tried(findings, dtype, plan)
 
 
 def _failed(name: str, error: ModelError | UsageError) -> Tried:

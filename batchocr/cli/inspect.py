@@ -89,8 +89,7 @@ def inspect(
             survey = _look(found, config)
             if survey.readable_pages:
                 documents = draw(sorted(survey.wanted, key=lambda wanted: wanted[0].source), read)
-                started_s = time.perf_counter() - opening_s
-                sample = read_pages(session, documents, progress_on_stderr(), started_s=started_s)
+                sample = read_pages(session, documents, progress_on_stderr(), opening_s=opening_s)
                 estimate = estimate_by(sample, survey.distinct_pages)
     remark = _remark(survey, sample, estimate)
     said = _as_json if as_json else _as_text

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import atexit
 import threading
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from queue import Full, Queue
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing
+from queue import Queue
 
 from batchocr.config import Config
 from batchocr.data import PageResult
@@ -20,36 +19,26 @@ from batchocr.job.shortfalls import warn_of_documents_without_rows
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import Found
 
-_Rows = Queue[PageResult | None]
-"""Finished rows, and None at the end."""
-
-_POLL_S = 0.2
 _MAX_EARLY = 4
 """Behind a page that takes long, up to this many times `pages_in_flight` rows may be begun. They have to wait for its
 row: without a limit they would fill the memory, and with a limit of 1 the device would be idle."""
 
 
-def read_in_order(session: Session, config: Config, found: Found) -> Iterator[PageResult]:
+def read_in_order(
+    opened: Callable[[], AbstractContextManager[Session]], config: Config, found: Found
+) -> Iterator[PageResult]:
     """Yield one row per page, in input order. Ends its workers when it is closed. Raises what reading raises.
 
-    However slow a page or the caller is, at most about 5 times `pages_in_flight` rows are in memory.
+    opened: opens a session for the loop, once that begins. However slow a page or the caller is, at most about 5 times
+    `pages_in_flight` rows are in memory.
     """
-    stop = StopSwitch(config.stop_after)
-    in_flight = session.device_plan.pages_in_flight
-    max_unreleased, started_s = _MAX_EARLY * in_flight, time.perf_counter()
-    run = Run(session, config, found, stop, max_unreleased=max_unreleased, started_s=started_s)
-    with run:
-        ahead = _ReadAhead(run, max_rows=in_flight)
-        # A script can end in the middle of its loop: then this generator is closed only when threads can no longer be
-        # joined.
-        atexit.register(ahead.close)
-        try:
+    with opened() as session:
+        in_flight = session.device_plan.pages_in_flight
+        run = Run(session, config, found, StopSwitch(config.stop_after), max_unreleased=_MAX_EARLY * in_flight)
+        with closing(run), closing(_ReadAhead(run, max_rows=in_flight)) as ahead:
             while (row := ahead.next_row()) is not None:
                 yield row
             warn_of_documents_without_rows(run.plan, config)
-        finally:
-            atexit.unregister(ahead.close)
-            ahead.close()
 
 
 def _in_order(plan: RowPlan, rows: Iterable[tuple[RowKey, PageResult]]) -> Iterator[PageResult]:
@@ -73,55 +62,56 @@ class _ReadAhead:
     """
 
     def __init__(self, run: Run, max_rows: int) -> None:
-        self._rows: _Rows = Queue(max_rows)
-        self._context = run
+        self._run = run
+        self._finished = run.results(tick=self._check)
+        self._rows: Queue[PageResult | Exception | None] = Queue()
+        """At the end comes what reading raised, or None."""
+        self._room = threading.Semaphore(max_rows)
+        """For further rows in the queue."""
         self._left = threading.Event()
         # CPython 3.11 and 3.12 take a thread for ended once Ctrl-C has interrupted a `join`.
         self._ended = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="batchocr-run", daemon=True)
+        self._thread = threading.Thread(target=self._read, name="batchocr-run", daemon=True)
         self._thread.start()
+        # A script can end in the middle of its loop: then that is closed only when threads can no longer be joined.
+        atexit.register(self.close)
 
     def next_row(self) -> PageResult | None:
         """The next row, as soon as there is one; None at the end. Raises what reading raised, and UsageError in a fork,
         where none comes."""
-        if self._context.is_of_parent:
+        if self._run.session.is_of_parent:
             raise UsageError("this loop was begun before the fork, in the parent process: it can go on only there")
         row = self._rows.get()
-        if row is None and self._error is not None:
-            raise self._error
+        self._room.release()
+        if isinstance(row, Exception):
+            raise row
         return row
 
     def close(self) -> None:
         """End the thread and the workers, whatever they are doing."""
-        if self._context.is_of_parent:
+        if self._run.session.is_of_parent:
             return
         self._left.set()
+        self._room.release()  # it may wait for that
         try:
             self._ended.wait()
         finally:  # however often Ctrl-C is pressed meanwhile: it may still be at work with what is closed next
             self._ended.wait()
             self._thread.join()
-            self._context.close()
+            self._run.close()
+            atexit.unregister(self.close)
 
-    def _run(self) -> None:
+    def _read(self) -> None:
         try:
-            for row in _in_order(self._context.plan, self._context.results(tick=self._check)):
-                self._put(row)
-        except _CallerLeftError:
-            return
-        except Exception as error:  # noqa: BLE001 (carried to the caller's thread)
-            self._error = error
+            for row in _in_order(self._run.plan, self._finished):
+                self._room.acquire()
+                self._check()
+                self._rows.put(row)
+            self._rows.put(None)
+        except Exception as error:  # noqa: BLE001 (carried to the caller's thread, if it has not left)
+            self._rows.put(error)
         finally:
             self._ended.set()
-        self._put(None)
-
-    def _put(self, row: PageResult | None) -> None:
-        """Put a row into the queue as soon as there is room, unless the caller has left."""
-        while not self._left.is_set():
-            with suppress(Full):
-                self._rows.put(row, timeout=_POLL_S)
-                return
 
     def _check(self) -> None:
         if self._left.is_set():

@@ -5,91 +5,77 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from batchocr.config import Config
 from batchocr.data import Document, PageResult, counted, valid_text
-from batchocr.errors import BatchOcrError, NoInputError, OutputError, OutputMismatchError, UsageError
+from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.output_rows import OutputRows
 from batchocr.job.progress import Progress, event, log_failure
-from batchocr.job.row_plan import RowPlan
-from batchocr.job.run import Run, report_of
+from batchocr.job.run import Run
 from batchocr.job.session import Session
-from batchocr.job.shortfalls import (
-    count_worsened,
-    documents_without_rows,
-    pages_asked_for,
-    warn_of_documents_without_rows,
-    warn_of_worsened,
-)
+from batchocr.job.shortfalls import count_worsened, require_rows, warn_of_documents_without_rows, warn_of_worsened
 from batchocr.job.stats.report import Report, require_place, write_report
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.folders import describe_skipped
 from batchocr.pages.input.sources import Found
-from batchocr.tables.atomic import remove_leftovers, require_writable
+from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import among, files_of, report_path, without_output
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import require_same_settings, selection_of
+from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
 
 
 def read_into_table(
-    session: Session,
-    config: Config,
-    found: Found,
-    out: Path,
-    stop: StopSwitch,
-    progress: Progress | None,
-    *,
-    started_s: float,
+    session: Session, config: Config, found: Found, out: Path, stop: StopSwitch, progress: Progress | None
 ) -> Report:
     """Read what was found into the table at `out`, or continue an unfinished one.
 
     A run that is stopped leaves its journal and builds no table; one that fails while reading or writing leaves its
-    journal and a report. config: that of the session, or one that differs in what a call may choose. started_s: on
-    time.perf_counter. Raises UsageError, OutputError, ModelError, EngineError.
+    journal and a report. config: that of the session, or one that differs in what a call may choose. stop: new, of this
+    run alone. Raises UsageError, OutputError, ModelError, EngineError.
     """
-    table = table_for(out)
-    report_file = _report_file(out, config)
-    require_writable(out)
+    table, report_file = table_for(out), _report_file(out, config)
     require_place(report_file)
     found = replace(found, documents=without_output(found.documents, among(files_of(out, report_file))))
-    metadata = replace(
-        session.metadata, input_roots=tuple(map(valid_text, found.roots)), selection=selection_of(config)
-    )
+    roots = tuple(map(valid_text, found.roots))
+    metadata = replace(session.metadata, input_roots=roots, selection=selection_of(config))
     with Journal.open(out, metadata, resume=config.resume, overwrite=config.overwrite) as journal:
         remove_leftovers(files_of(out, report_file))
         _require_same_input(out, found.documents, journal)
 
         def on_load() -> None:
             require_same_settings(journal.path, journal.metadata, session.metadata)
-            _log_start(session, found, out)
+            _log_start(found, out, metadata)
 
-        run = Run(session, config, found, stop, finished=journal, on_load=on_load, started_s=started_s)
-        rows = OutputRows(run.plan, journal, prune=config.prune, not_drawn=found.not_drawn, empty=found.empty)
-        with _report_of_failure(run, report_file):
-            with run:
+        run = Run(session, config, found, stop, finished=journal, on_load=on_load)
+        rows = OutputRows(run.plan, journal, found, prune=config.prune)
+        try:
+            with closing(run):
                 _read(run, journal, progress)
-            run.require_time()
+            _require_time(run)
             was_redundant = journal.is_redundant
             warn_of_documents_without_rows(run.plan, config)
             worsened = count_worsened(run.plan, journal)
             warn_of_worsened(worsened)
-            if run.complete:
-                _require_rows(run.plan, config)
+            if run.plan.is_complete:
+                require_rows(run.plan, config)
                 journal.keep()
-                table_started_s = time.perf_counter()
+                began_s = time.monotonic()
                 table.write(out, rows, metadata if config.prune else journal.metadata)
-                run.ledger.table_s, run.ledger.quality = time.perf_counter() - table_started_s, rows.quality
+                run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality
                 rows.log()
+        except Exception as error:
+            _report_failure(run, error, report_file)
+            raise
         report = replace(
-            report_of(run),
+            run.report(),
             worse_documents=len(worsened),
             worse_pages=sum(worsened.values()),
             doubtful=rows.num_doubtful,
@@ -112,21 +98,20 @@ def _report_file(out: Path, config: Config) -> Path:
     return path
 
 
-def _log_start(session: Session, found: Found, out: Path) -> None:
-    metadata = session.metadata
-    num_documents, skipped = len(found.documents), found.skipped
-    fields = {"out": str(out), "documents": num_documents, "skipped_files": dict(skipped)}
+def _log_start(found: Found, out: Path, metadata: RunMetadata) -> None:
+    fields = {"out": str(out), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
     fields |= {"model": metadata.model, "version": metadata.batchocr_version}
-    count = counted(num_documents, "document")
-    beside = f"; {said}" if (said := describe_skipped(skipped)) else ""
-    logger.info("reading %s into %s%s", count, out, beside, extra=event("run_started", **fields))
+    said = f"{counted(len(found.documents), 'document')} into {out}"
+    if found.skipped:
+        said += f"; {describe_skipped(found.skipped)}"
+    logger.info("reading %s", said, extra=event("run_started", **fields))
 
 
 def _read(run: Run, journal: Journal, progress: Progress | None) -> None:
     """Append every row to the journal as soon as it is finished."""
 
     def show() -> None:
-        if progress is not None and run.questions is not None:
+        if progress is not None and run.stop.phase == "reading":
             progress.show(run.progress())
 
     try:
@@ -165,27 +150,24 @@ def _require_same_input(out: Path, documents: Sequence[Document], journal: Journ
         )
 
 
-def _require_rows(plan: RowPlan, config: Config) -> None:
-    """Refuse to write a table without a row. A share of the documents may have none by chance. Raises NoInputError."""
-    if plan.num_planned == 0 and config.shard == (1, 1):
-        longest = max(num_pages for _, num_pages in documents_without_rows(plan))
-        raise NoInputError(
-            f"no document has any of the pages {pages_asked_for(config)} asks for, so that no table was written: "
-            f"the longest has {counted(longest, 'page')}"
+def _require_time(run: Run) -> None:
+    """Refuse a time for the run that was over before it finished a row: so it would be the next time and every time
+    after that. Raises UsageError."""
+    ledger = run.ledger
+    num_rows = ledger.by_status.total() - ledger.already_done
+    if run.stop.reason == "stop_after" and not num_rows and not run.plan.is_complete:
+        raise UsageError(
+            f"--stop-after was over before the first page was finished: starting up took {ledger.start_up_s:.0f} s, "
+            f"and no page was finished in the {ledger.work_s:.0f} s after that; give the run more time"
         )
 
 
-@contextmanager
-def _report_of_failure(run: Run, path: Path) -> Iterator[None]:
-    """Write the report of what was done if an error ends the block."""
+def _report_failure(run: Run, error: Exception, path: Path) -> None:
+    """Write the report of what was done until an error ended the run."""
+    said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
     try:
-        yield
-    except Exception as error:
-        said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
-        try:
-            write_report(report_of(run, error=valid_text(said)), path)
-        except OutputError as in_the_way:
-            logger.warning("there is no report of this run: %s", in_the_way)
-        else:
-            logger.info("the report of this run, which failed, is %s", path)
-        raise
+        write_report(run.report(valid_text(said)), path)
+    except OutputError as in_the_way:
+        logger.warning("there is no report of this run: %s", in_the_way)
+    else:
+        logger.info("the report of this run, which failed, is %s", path)

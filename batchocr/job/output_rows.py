@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 
 from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.job.document_run import DocumentState
@@ -17,6 +17,7 @@ from batchocr.job.progress import event
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import named
 from batchocr.job.stats.quality import Quality
+from batchocr.pages.input.sources import Found
 from batchocr.tables.journal import Journal
 from batchocr.tables.page_quality import is_doubtful
 
@@ -27,25 +28,26 @@ _RowsOf = tuple[str, Sequence[int | None], Sequence[int | None]]
 
 
 class OutputRows:
-    """Once all rows have been taken: gone, the rows of documents that are not there any more, by `source`; not_asked,
-    the other rows that this run did not ask for; quality, of all; num_doubtful, of those that this run is about.
+    """The rows, to be taken once; what it counts is complete after that.
 
-    prune: leave rows out that are gone or were not asked for; those from an INPUT that is empty now stay all the same,
-    and are not in `gone`, as it may not be mounted. not_drawn, empty: see Found.
+    found: what the INPUTs hold. prune: leave rows out that are gone or were not asked for; those from an INPUT that is
+    empty now stay all the same, and are not in `gone`, as it may not be mounted.
     """
 
-    def __init__(
-        self, plan: RowPlan, journal: Journal, *, prune: bool, not_drawn: Set[str], empty: Mapping[str, str]
-    ) -> None:
+    def __init__(self, plan: RowPlan, journal: Journal, found: Found, *, prune: bool) -> None:
         self.gone: dict[str, int] = {}
+        """How many rows, by `source`, are of documents that are not there any more."""
         self.not_asked: dict[str, int] = {}
+        """How many others, by `source`, this run did not ask for."""
         self.quality = Quality()
+        """Of all rows."""
         self.num_doubtful = 0
+        """Of the rows that this run is about."""
         self._plan = plan
         self._journal = journal
         self._prune = prune
-        self._not_drawn = set(map(valid_text, not_drawn))
-        self._empty = empty
+        self._not_drawn = set(map(valid_text, found.not_drawn))
+        self._empty = found.empty
         self._rows_of_empty: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[PageResult]:
@@ -66,13 +68,11 @@ class OutputRows:
                 verb, hint = ("removed", "") if self._prune else ("stay in the table", "; --prune removes them")
                 logger.info("%s of %s %s: %s%s", rows, what, verb, named(kept), hint)
         for name, num_rows in self._rows_of_empty.items():
-            rows = counted(num_rows, "row")
-            stay = "; they stay, as long as it is an INPUT" if self._prune else ""
-            logger.warning(
-                "%s holds no document, and %s of the table came from there: is it mounted?%s",
-                *(name, rows, stay),
-                extra=event("input_empty", input=name, rows=num_rows),
+            said = (
+                f"{name} holds no document, and {counted(num_rows, 'row')} of the table came from there: is it mounted?"
             )
+            stay = "; they stay, as long as it is an INPUT" if self._prune else ""
+            logger.warning("%s%s", said, stay, extra=event("input_empty", input=name, rows=num_rows))
 
     def _documents(self) -> Iterator[_RowsOf]:
         """The documents in the order of the table."""
@@ -101,10 +101,9 @@ class OutputRows:
             empty_input = next((name for name, begin in self._empty.items() if source.startswith(begin)), None)
             if empty_input is not None:
                 self._rows_of_empty[empty_input] += len(pages)
-            stays = empty_input is not None or not self._prune
-            if stays:
+            if empty_input is not None or not self._prune:
                 followers[before].append((source, pages, ()))
-            if not (stays and self._prune):
+            if empty_input is None or not self._prune:
                 (self.not_asked if source in self._not_drawn else self.gone)[source] = len(pages)
         return followers
 

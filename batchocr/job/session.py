@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
-from batchocr.config import BackendName, Config, DType, flag_of
+from batchocr.config import Config, DType, flag_of
 from batchocr.data import valid_text
 from batchocr.errors import UsageError
 from batchocr.job.stats.report import Setting
@@ -23,7 +24,7 @@ from batchocr.planning.architecture import read_architecture
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
 from batchocr.planning.cost import num_parameters
 from batchocr.planning.detector import find_detector
-from batchocr.planning.dtype import VALUE_BYTES, choose_dtype
+from batchocr.planning.dtype import VALUE_BYTES, DTypeChoice, choose_dtype
 from batchocr.planning.limits import engine_limits, useful_pages_in_flight
 from batchocr.processes.answer_cache import AnswerCache, cache_folder
 from batchocr.processes.child import ENGINE_COMMAND
@@ -49,7 +50,6 @@ _ANSWERS_DEPEND_ON = ("model_fingerprint", "dtype", "vit_dtype")
 """Besides the question, of the metadata of a run: the other settings are in the questions."""
 _RULES = "1"
 """Changes whenever the engine's rules against loops may alter an answer."""
-_ALREADY_READING = "this Ocr is already reading: finish or close that loop first, or make another Ocr"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,17 @@ class DevicePlan:
 
     devices: tuple[str, ...]
     """All that are to have an engine."""
-    backend: BackendName
-    dtype: DType
-    dtype_remark: str
-    """Why this one, for the log; empty if that is of no interest."""
-    memory_bytes: int
-    """What an engine may have of its device's memory."""
+    found: DeviceFound
+    """The first of them."""
+    choice: DTypeChoice
     limits: EngineLimits
     """On the first of the devices."""
     pages_in_flight: int
-    on_gpu: bool
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether they are GPUs."""
+        return self.found.device != "cpu"
 
 
 class Session:
@@ -95,18 +96,20 @@ class Session:
         self.reads_all = reads_all
         self.not_loaded: dict[str, str] = {}
         """The devices on which loading failed, and why."""
-        self._begun_in = begun_in
+        self._dtype = begun_in if config.dtype == "auto" else config.dtype
+        """Of the rows: what was asked for, or that of rows that are there; once the devices are known, what was chosen;
+        None until then if neither says it."""
         self._folder = find_checkpoint(config.model, config.revision)
         self._fingerprint = fingerprint(self._folder)
         self.architecture = read_architecture(self._folder)
         self.detector = find_detector(config.layout)
         self.workers = num_workers(config)
         self.worker_memory_bytes = worker_memory_bytes(config)
-        self._engines = Engines(
+        self.engines = Engines(
             config.device, config.backend, try_bfloat16=config.dtype == "auto", command=engine_command
         )
-        self._limits: dict[str, EngineLimits] = {}
-        self._kernels = ""
+        self._to_load: dict[str, LoadModel] = {}
+        """What each device is to load."""
         self._lent = threading.Lock()
         self._closed = False
         self._pid = os.getpid()
@@ -115,83 +118,60 @@ class Session:
     def device_plan(self) -> DevicePlan:
         """What is decided by the devices, at which an engine looks. Raises UsageError if a device cannot be used or has
         too little memory, EngineError if no engine starts."""
-        found = self._engines.open()
+        found = self.engines.open()
         try:
             size, stored = num_parameters(self.architecture), stored_dtype(self._folder)
-            chosen = choose_dtype(self.config.dtype, found, stored=stored, num_parameters=size, begun_in=self._begun_in)
-            limits, on_gpu = self._limits_on(found, chosen.dtype), found.device != "cpu"
-            devices = self._engines.devices
+            choice = choose_dtype(self.config.dtype, found, stored=stored, num_parameters=size, begun_in=self._dtype)
+            self._dtype = choice.dtype
+            devices, limits = self.engines.devices, self._what_to_load(found).limits
             pages_in_flight = self.config.pages_in_flight or default_pages_in_flight(
-                self.workers, limits.llm_batch_size, len(devices), on_gpu=on_gpu
+                self.workers, limits.llm_batch_size, len(devices), on_gpu=found.device != "cpu"
             )
+            return DevicePlan(devices, found, choice, limits, pages_in_flight)
         except BaseException:
-            self._engines.close()
+            self.engines.close()
             raise
-        return DevicePlan(
-            devices=devices,
-            backend=found.backend,
-            dtype=chosen.dtype,
-            dtype_remark=chosen.remark,
-            memory_bytes=self._memory(found),
-            limits=limits,
-            pages_in_flight=pages_in_flight,
-            on_gpu=on_gpu,
-        )
-
-    @property
-    def knows_devices(self) -> bool:
-        """Whether an engine has looked at the devices."""
-        return "device_plan" in self.__dict__
 
     @property
     def dtype(self) -> DType:
         """The data type of the rows: what was asked for, or that of rows that are there, until the devices are known.
         Raises as `device_plan` if neither says it."""
-        said = self._begun_in if self.config.dtype == "auto" else self.config.dtype
-        return said if said is not None and not self.knows_devices else self.device_plan.dtype
+        return self._dtype or self.device_plan.choice.dtype
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this is a copy in a fork: engines, and the workers of its run, are its parent's."""
+        return os.getpid() != self._pid
 
     def require_open(self) -> None:
         """Raises UsageError after `close`, and in a fork."""
         if self._closed:
             raise UsageError("this Ocr is closed: make another one")
-        if os.getpid() != self._pid:
+        if self.is_of_parent:
             raise UsageError("this Ocr is of the process that this one was forked from: make another one here")
 
-    def require_free(self) -> None:
-        """Raises UsageError as `require_open`, and while a run has the engines."""
-        self.require_open()
-        if self._lent.locked():
-            raise UsageError(_ALREADY_READING)
-
     def load(self) -> None:
-        """Have the engines read the weights, unless they have. Raises UsageError if the devices have no room for them,
-        after `close`, and in a fork; ModelError; EngineError if no engine starts."""
+        """Have the engines read the weights, unless they have, and count from zero. Raises UsageError if the devices
+        have no room for them, after `close`, and in a fork; ModelError; EngineError if no engine starts."""
         self.require_open()
-        if not self._engines.are_loaded:
-            plan = self.device_plan
-            if plan.dtype_remark:
-                logger.info("%s", plan.dtype_remark)
-            self._engines.load(self._what_to_load, max_batches=plan.pages_in_flight)
-            uses = self._engines.uses()
-            self._kernels = uses[0].kernels
-            self.not_loaded = {use.device: use.given_up for use in uses if use.given_up}
+        if self.engines.are_loaded:
+            self.engines.forget()  # the time that they have waited since the last run
+        else:
+            if remark := self.device_plan.choice.remark:
+                logger.info("%s", remark)
+            self.engines.load(self._what_to_load, max_batches=self.device_plan.pages_in_flight)
+            self.not_loaded = {use.device: use.given_up for use in self.engines.uses() if use.given_up}
 
     @contextmanager
-    def lend_engines(self) -> Iterator[Engines]:
-        """The engines, for one run at a time. Raises UsageError while another run has them."""
+    def lent(self) -> Iterator[Self]:
+        """This session, for one run. Raises UsageError while another has it, and as `require_open`."""
+        self.require_open()
         if not self._lent.acquire(blocking=False):
-            raise UsageError(_ALREADY_READING)
+            raise UsageError("this Ocr is already reading: finish or close that loop first, or make another Ocr")
         try:
-            if self._engines.are_loaded:
-                self._engines.forget()  # the time that they have waited since the last run
-            self.load()
-            yield self._engines
+            yield self
         finally:
-            try:
-                if os.getpid() == self._pid:
-                    self._engines.forget()
-            finally:
-                self._lent.release()
+            self._lent.release()
             if self._closed:  # meanwhile
                 self.close()
 
@@ -203,56 +183,54 @@ class Session:
         return AnswerCache(cache_folder(self.config.cache), maker)
 
     def close(self) -> None:
-        """End the engines, for good; if a run has them, once it has ended. A fork leaves them to its parent."""
+        """End the engines, for good; if the session is lent, once it is back. A fork leaves them to its parent."""
         self._closed = True
-        if os.getpid() == self._pid and self._lent.acquire(blocking=False):
-            self._engines.close()
+        if not self.is_of_parent and self._lent.acquire(blocking=False):
+            self.engines.close()
             self._lent.release()
 
     def _what_to_load(self, found: DeviceFound) -> LoadModel:
-        """What to load on a device. Raises UsageError if it has too little memory."""
-        dtype = self.device_plan.dtype
-        limits = self._limits_on(found, dtype)
-        return LoadModel(str(self._folder), dtype, self.config.vit_dtype, limits, detector=self.detector.folder)
-
-    def _limits_on(self, found: DeviceFound, dtype: DType) -> EngineLimits:
-        """Those for a device, whatever becomes of its memory later. Raises UsageError if it has too little."""
-        if found.device not in self._limits:
-            self._limits[found.device] = engine_limits(
+        """What to load on a device, the same whatever becomes of its memory later. Raises UsageError if it has too
+        little."""
+        if found.device not in self._to_load:
+            limits = engine_limits(
                 self.config,
                 self.architecture,
                 on_gpu=found.device != "cpu",
-                memory_bytes=self._memory(found),
-                value_bytes=VALUE_BYTES[dtype],
+                memory_bytes=self.memory_of(found),
+                value_bytes=VALUE_BYTES[self.dtype],
                 layout_tokens=revision.MAX_LAYOUT_TOKENS,
                 detector_bytes=self.detector.weight_bytes,
             )
-        return self._limits[found.device]
+            load = LoadModel(
+                str(self._folder), self.dtype, self.config.vit_dtype, limits, detector=self.detector.folder
+            )
+            self._to_load[found.device] = load
+        return self._to_load[found.device]
 
-    def _memory(self, found: DeviceFound) -> int:
+    def memory_of(self, found: DeviceFound) -> int:
         """What an engine may have of the device's memory."""
-        return found.memory_bytes if found.device != "cpu" else found.memory_bytes // len(self._engines.devices)
+        return found.memory_bytes if found.device != "cpu" else found.memory_bytes // len(self.engines.devices)
 
     def settings(self) -> dict[str, Setting]:
         """The settings in use, for the report; None for those that depend on devices at which no engine has looked."""
-        plan = self.device_plan if self.knows_devices else None
-        limits = plan.limits if plan else None
-        layout = valid_text(self.config.layout or "")
-        return {
+        plan = self.device_plan if "device_plan" in self.__dict__ else None  # no engine has looked yet
+        sizes = ("layout_batch_size", *_SIZES) if self.config.layout else _SIZES
+        settings: dict[str, Setting] = {
             "device": ",".join(plan.devices) if plan else None,
-            "backend": plan.backend if plan else None,
-            **({"kernels": self._kernels} if self._kernels else {}),
+            "backend": plan.found.backend if plan else None,
+            "kernels": next((use.kernels for use in self.engines.uses() if use.kernels), ""),
             "dtype": self.dtype,
             "model": valid_text(self.config.model),
             "vit_dtype": self.config.vit_dtype,
-            **({"layout": layout} if layout else {}),
+            "layout": valid_text(self.config.layout or ""),
             "dpi": self.config.dpi,
-            **({"layout_batch_size": limits.layout_batch_size if limits else None} if layout else {}),
-            **{name: getattr(limits, name, None) for name in _SIZES},
+            **{name: getattr(plan.limits, name) if plan else None for name in sizes},
             "max_new_tokens": self.config.max_new_tokens,
             "pages_in_flight": plan.pages_in_flight if plan else None,
             "worker_memory": self.worker_memory_bytes,
         }
+        return {name: value for name, value in settings.items() if value != ""}
 
     @property
     def metadata(self) -> RunMetadata:

@@ -8,6 +8,7 @@ from itertools import islice
 
 from batchocr.config import Config
 from batchocr.data import Document, counted
+from batchocr.errors import NoInputError
 from batchocr.job.document_run import DocumentState
 from batchocr.job.row_plan import RowPlan
 from batchocr.tables.journal import Journal
@@ -67,6 +68,16 @@ def warn_of_documents_without_rows(plan: RowPlan, config: Config) -> None:
             f"{len(short):,}",
             f"{len(plan.documents):,}",
             named(short),
+        )
+
+
+def require_rows(plan: RowPlan, config: Config) -> None:
+    """Refuse to write a table without a row. A share of the documents may have none by chance. Raises NoInputError."""
+    if plan.num_planned == 0 and config.shard == (1, 1):
+        longest = max(num_pages for _, num_pages in documents_without_rows(plan))
+        raise NoInputError(
+            f"no document has any of the pages {pages_asked_for(config)} asks for, so that no table was written: "
+            f"the longest has {counted(longest, 'page')}"
         )
 
 

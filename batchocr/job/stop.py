@@ -29,16 +29,20 @@ SAME_KEYSTROKE_S = 1.0
 class StopSwitch:
     """Says whether, and why, no more pages should be begun. Once set it stays set.
 
-    stop_after_s: seconds from now after which it sets itself. other: a switch that sets this one too. phase: how far
-    the run is, on which it depends what a stop means; only while it is reading may there be pages in flight.
+    It is made when the run begins. stop_after_s: seconds from now after which it sets itself. other: a switch that sets
+    this one too.
     """
 
     def __init__(self, stop_after_s: float | None = None, other: StopSwitch | None = None) -> None:
-        self._other = other
+        self.began_s = time.monotonic()
+        """When the run began."""
         self.phase: Phase = "starting"
+        """How far the run is, on which it depends what a stop means; only while it is reading may there be pages in
+        flight."""
+        self._other = other
         self._reason: StopReason | None = None
         self._since_s = 0.0
-        self._deadline_s = None if stop_after_s is None else time.monotonic() + stop_after_s
+        self._deadline_s = None if stop_after_s is None else self.began_s + stop_after_s
 
     def request(self, reason: StopReason = "requested") -> None:
         """Have the run finish its pages in flight and end. Safe to call from any thread, and from a signal handler."""
@@ -66,7 +70,7 @@ class StopSwitch:
 
 
 @contextmanager
-def finish_on_interrupt(stop: StopSwitch) -> Iterator[None]:
+def finish_on_interrupt(stop: StopSwitch) -> Iterator[StopSwitch]:
     """Let a Python program have the grace of the command: inside the block, the first Ctrl-C while pages are in flight,
     or while the output is written, only stops the run, and KeyboardInterrupt is raised at the end of the block. Before
     the first page, and on a second Ctrl-C, it is raised at once.
@@ -75,7 +79,7 @@ def finish_on_interrupt(stop: StopSwitch) -> Iterator[None]:
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
+        yield stop
         return
     interrupted_s: float | None = None
 
@@ -95,7 +99,7 @@ def finish_on_interrupt(stop: StopSwitch) -> Iterator[None]:
 
     signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        yield stop
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if interrupted_s is not None:

@@ -62,8 +62,7 @@ def run(
     """
     config = config_of(options)
     cluster = Cluster(address, pages_per_task, actors)
-    switch = StopSwitch(config.stop_after, stop)
-    with finish_on_interrupt(switch):
+    with finish_on_interrupt(StopSwitch(config.stop_after, stop)) as switch:
         return run_with(config, inputs, cluster, out=os.fspath(out), stop=switch, progress=progress_of(progress))
 
 

@@ -90,8 +90,8 @@ class Reader:
         The part is built on a local disk. Raises EngineError if the engine is gone for good, OutputError.
         """
         assert self._session is not None
-        started_s = time.perf_counter()
         config = for_call(self._config, {"pages": item.pages, "report": None, "overwrite": False})
+        stop = StopSwitch()
         documents = [each.document for each in item.documents]
         found = Found(documents, {}, self._roots)
         report: Report | None = None
@@ -101,7 +101,7 @@ class Reader:
                 with self._folder.files.local(item.name) as part, writing(local):
                     shutil.copyfile(part, local)
             try:
-                report = read_into_table(self._session, config, found, local, StopSwitch(), None, started_s=started_s)
+                report = read_into_table(self._session, config, found, local, stop, None)
             except NoInputError:  # none of the pages exists, which could not be known before
                 parquet.write(local, [], self._session.metadata)
             if item.pages != self._config.pages:

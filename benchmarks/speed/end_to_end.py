@@ -15,7 +15,6 @@ import argparse
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def run(session: Session, inputs: Sequence[str], *, limit: int | None = None) ->
     config = for_call(session.config, {"limit": limit})
     with tempfile.TemporaryDirectory() as folder:
         found, out = find_inputs(config, inputs), Path(folder) / "results.parquet"
-        return read_into_table(session, config, found, out, StopSwitch(None), None, started_s=time.perf_counter())
+        return read_into_table(session, config, found, out, StopSwitch(), None)
 
 
 def copied(inputs: Sequence[str], copies: int, folder: Path) -> list[str]:

@@ -43,7 +43,7 @@ def read(
     config = make_config({"model": str(model), **usual})
     found = find_documents([str(documents)])
     with closing(Session(config, engine_command=command)) as session:
-        report = read_into_table(session, config, found, out, StopSwitch(), None, started_s=0.0)
+        report = read_into_table(session, config, found, out, StopSwitch(), None)
     assert report.ledger_adds_up
     return report, read_rows(out)
 

@@ -57,7 +57,7 @@ NUM_READ = NUM_PAGES - 3 - 2
 def read(documents: Path, model: Path, out: Path, *, reads_all: bool = False, **options: object) -> Report:
     with closing(Session(Config(model=str(model), **(OPTIONS | options)), reads_all=reads_all)) as session:
         found = find_inputs(session.config, str(documents))
-        return read_into_table(session, session.config, found, out, StopSwitch(), None, started_s=0.0)
+        return read_into_table(session, session.config, found, out, StopSwitch(), None)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_table_is_that_of_a_run_that_reads_everything(
 
 def test_rows_for_a_loop_share_their_questions(documents: Path, model: Path, alone: list[PageResult]) -> None:
     with closing(Session(Config(model=str(model), **OPTIONS))) as session:
-        rows = list(read_in_order(session, session.config, find_inputs(session.config, str(documents))))
+        rows = list(read_in_order(session.lent, session.config, find_inputs(session.config, str(documents))))
     assert texts(rows) == texts(alone)
     assert {row.attempts for row in rows} == {1}
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from random import Random
 
 from batchocr.data import Document
 from batchocr.job.progress import Progress, log_failure
-from batchocr.job.run import Run, report_of
+from batchocr.job.run import Run
 from batchocr.job.session import Session
 from batchocr.job.stats.report import Report
 from batchocr.job.stop import StopSwitch
@@ -58,14 +59,14 @@ def draw(wanted: Sequence[tuple[Document, Sequence[int]]], number: int) -> list[
     return [replace(wanted[index][0], pages=frozenset(pages)) for index, pages in sorted(drawn.items())]
 
 
-def read_pages(session: Session, documents: list[Document], progress: Progress, *, started_s: float) -> Sample:
-    """Read those pages of the documents that each names. progress: is told how far it is. started_s: when the model
-    began to be opened, on time.perf_counter. Raises UsageError, ModelError, EngineError."""
-    found = Found(documents, {}, ())
-    run = Run(session, session.config, found, StopSwitch(), started_s=started_s)
+def read_pages(session: Session, documents: list[Document], progress: Progress, *, opening_s: float) -> Sample:
+    """Read those pages of the documents that each names. progress: is told how far it is. opening_s: how long the model
+    took to be opened, which counts as start-up. Raises UsageError, ModelError, EngineError."""
+    stop = StopSwitch()
+    stop.began_s -= opening_s
     tokens: list[tuple[int, int]] = []
     try:
-        with run:
+        with closing(Run(session, session.config, Found(documents, {}), stop)) as run:
             for _, row in run.results(tick=lambda: progress.show(run.progress())):
                 run.ledger.add_result(row)
                 tokens.append((row.image_tokens, row.output_tokens))
@@ -76,4 +77,4 @@ def read_pages(session: Session, documents: list[Document], progress: Progress, 
         progress.close()
     num_pages = sum(len(document.pages or ()) for document in documents)
     tokens += [(0, 0)] * (num_pages - len(tokens))  # of a document that failed as a whole
-    return Sample(tokens, report_of(run))
+    return Sample(tokens, run.report())
