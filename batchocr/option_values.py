@@ -23,6 +23,8 @@ _UNITS = {"M": 2**20, "G": 2**30}
 
 LEAST_WORKER_BYTES = 256 << 20
 """A worker that has not opened anything yet takes 70 MB."""
+MOST_WORKER_BYTES = 4 << 30
+"""The largest image that is decoded at all takes 2.3 GB."""
 
 _PAGE = "(r?)([1-9][0-9]{0,8})"
 _PART = re.compile(f"{_PAGE}(?:-{_PAGE})?")

@@ -63,10 +63,9 @@ def try_out(config: Config) -> Tried:
     try:
         with closing(Session(config)) as session:
             return _try_out(session, session.device_plan)
-    except ModelError as error:
-        return _failed("model", error)
-    except UsageError as error:  # the device was looked at before: it has too little memory
-        return _failed("memory", error)
+    except (ModelError, UsageError) as error:  # of the device, which was looked at before: it has too little memory
+        name = "model" if isinstance(error, ModelError) else "memory"
+        return Tried([Finding(name, str(error), False, error.exit_code)], None)
 
 
 def _try_out(session: Session, planned: DevicePlan) -> Tried:
@@ -88,10 +87,6 @@ def _try_out(session: Session, planned: DevicePlan) -> Tried:
         *loading,
     ]
     return Tried(findings, dtype, plan)
-
-
-def _failed(name: str, error: ModelError | UsageError) -> Tried:
-    return Tried([Finding(name, str(error), False, error.exit_code)], None)
 
 
 def _loading(session: Session) -> Finding:

@@ -75,8 +75,8 @@ class Pipeline:
         try:
             while True:
                 more = stop.reason is None and self._give_work()
-                if self._finished:
-                    yield from self._take_finished()
+                while self._finished:
+                    yield self._finished.popleft()
                     more = True  # that may have made room in the window, so that others can begin
                 if not stop.grace_is_over:
                     more = self._make_copies() or more
@@ -91,12 +91,9 @@ class Pipeline:
                     logger.warning("%d pages were not finished in time: the next run begins them again", num_left)
                     return
         except BatchOcrError:
-            yield from self._take_finished()
+            while self._finished:
+                yield self._finished.popleft()
             raise
-
-    def _take_finished(self) -> Iterator[tuple[RowKey, PageResult]]:
-        while self._finished:
-            yield self._finished.popleft()
 
     # Beginning
 

@@ -17,7 +17,7 @@ from batchocr.data import valid_text
 from batchocr.errors import UsageError
 from batchocr.job.stats.report import Setting
 from batchocr.machine import num_gpus, open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
-from batchocr.option_values import LEAST_WORKER_BYTES
+from batchocr.option_values import LEAST_WORKER_BYTES, MOST_WORKER_BYTES
 from batchocr.pages.input import REVISION as INPUT_REVISION
 from batchocr.pages.protocol import revision
 from batchocr.planning.architecture import read_architecture
@@ -43,8 +43,6 @@ _SIZES = ("vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_to
 
 _MOST_WORKERS = 16
 _LEAST_SHARE_BYTES = 512 << 20
-_MOST_WORKER_BYTES = 4 << 30
-"""The largest image that is decoded at all takes 2.3 GB."""
 
 _ANSWERS_DEPEND_ON = ("model_fingerprint", "dtype", "vit_dtype")
 """Besides the question, of the metadata of a run: the other settings are in the questions."""
@@ -311,4 +309,4 @@ def worker_memory_bytes(config: Config) -> int:
     """The memory a worker may hold: what the user set, or its share of half the memory, so that all workers together
     leave room for others."""
     share = usable_memory_bytes() // 2 // num_workers(config)
-    return config.worker_memory or min(_MOST_WORKER_BYTES, max(_LEAST_SHARE_BYTES, share))
+    return config.worker_memory or min(MOST_WORKER_BYTES, max(_LEAST_SHARE_BYTES, share))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from batchocr.config import Config
-from batchocr.data import Document, counted
+from batchocr.data import counted
 from batchocr.errors import NoInputError
 from batchocr.job.document_run import DocumentState
 from batchocr.job.row_plan import RowPlan
@@ -52,16 +52,17 @@ def pages_asked_for(config: Config) -> str:
     return " and ".join(f"{flag} {value}" for flag, value in asked.items() if value)
 
 
-def documents_without_rows(plan: RowPlan) -> list[tuple[Document, int]]:
-    """The documents known to have none of the pages asked for, each with the number of pages that it has."""
+def documents_without_rows(plan: RowPlan) -> dict[str, int]:
+    """The documents known to have none of the pages asked for, with the number of pages that each has."""
     known = zip(plan.documents, plan.states, strict=True)
-    return [(document, state.page_count or 0) for document, state in known if state.rows is not None and not state.rows]
+    return {
+        document.source: state.page_count or 0 for document, state in known if state.rows is not None and not state.rows
+    }
 
 
 def warn_of_documents_without_rows(plan: RowPlan, config: Config) -> None:
     """Log how many documents have none of the pages asked for, if there are any."""
-    short = {document.source: num_pages for document, num_pages in documents_without_rows(plan)}
-    if short:
+    if short := documents_without_rows(plan):
         logger.warning(
             "%s: %s of %s documents have none of these pages, and no row: %s",
             pages_asked_for(config),
@@ -74,7 +75,7 @@ def warn_of_documents_without_rows(plan: RowPlan, config: Config) -> None:
 def require_rows(plan: RowPlan, config: Config) -> None:
     """Refuse to write a table without a row. A share of the documents may have none by chance. Raises NoInputError."""
     if plan.num_planned == 0 and config.shard == (1, 1):
-        longest = max(num_pages for _, num_pages in documents_without_rows(plan))
+        longest = max(documents_without_rows(plan).values(), default=0)
         raise NoInputError(
             f"no document has any of the pages {pages_asked_for(config)} asks for, so that no table was written: "
             f"the longest has {counted(longest, 'page')}"

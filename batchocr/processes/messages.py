@@ -28,6 +28,7 @@ from batchocr.data import (
     SearchableMade,
     TextLayerUse,
 )
+from batchocr.option_values import MOST_WORKER_BYTES
 
 Activity = Literal["open", "render", "post-process"]
 
@@ -62,7 +63,7 @@ class Setup:
     type: Literal["setup"] = "setup"
 
     @classmethod
-    def of(cls, config: Config, memory_bytes: int, *, detector: str = "") -> Self:
+    def of(cls, config: Config, memory_bytes: int = MOST_WORKER_BYTES, *, detector: str = "") -> Self:
         """What a run's options mean for a worker."""
         return cls(
             *(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes),

@@ -33,7 +33,6 @@ from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Arrived, Asked, Loss
 from batchocr.storage.uris import is_uri
 
-_WORKER_BYTES = 4 * 2**30
 _NOT_ITS_PIXELS = Failure("crashed", "the worker process said something else than what the page looks like")
 """Only a worker that a hostile document has taken over does so."""
 
@@ -69,7 +68,7 @@ class SourceFiles:
         Raises BatchOcrError if no worker can be started."""
         self._roots = roots
         self._timeout_s = config.page_timeout
-        setup = replace(Setup.of(config, _WORKER_BYTES), protocol="pixels", text_layer="off")
+        setup = replace(Setup.of(config), protocol="pixels", text_layer="off")
         self._pool = WorkerPool(1, setup)
 
     def __enter__(self) -> Self:

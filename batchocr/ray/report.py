@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from batchocr.data import ErrorKind, Status, counted
 from batchocr.errors import ExitCode
 from batchocr.job.stats.ledger import ExitReason
-from batchocr.job.stats.report import Items, Setting
+from batchocr.job.stats.report import Items, Setting, ratio
 from batchocr.ray.folder import PartRows
 
 _WAITS = 0.1
@@ -117,7 +117,7 @@ class ClusterReport:
             lines.append("errors       " + ", ".join(f"{count:,} {kind}" for kind, count in self.errors.items()))
         lines += [
             f"actor        {actor.pages_per_second:.2f} pages/s on {actor.node}: {actor.pages_read:,} pages in "
-            f"{actor.parts:,} parts, busy {_share(actor.busy_seconds, actor.ready_seconds):.0%} of its time"
+            f"{actor.parts:,} parts, busy {ratio(actor.busy_seconds, actor.ready_seconds):.0%} of its time"
             for actor in self.actors
         ]
         lines += [f"actors lost  {self.actors_lost}"] if self.actors_lost else []
@@ -160,7 +160,7 @@ def name_bottleneck(tally: Tally, actors: tuple[ActorReport, ...]) -> str:
     """One line on what limits the rate."""
     if not tally.pages_read:
         return "none: no page was read in this run"
-    waited = 1 - _share(sum(actor.busy_seconds for actor in actors), sum(actor.ready_seconds for actor in actors))
+    waited = 1 - ratio(sum(actor.busy_seconds for actor in actors), sum(actor.ready_seconds for actor in actors))
     if waited > _WAITS:
         return (
             f"items: the actors had nothing to read {waited:.0%} of the time, while others finished theirs; lower "
@@ -168,7 +168,3 @@ def name_bottleneck(tally: Tally, actors: tuple[ActorReport, ...]) -> str:
         )
     [(said, _)] = tally.bottlenecks.most_common(1)
     return f"within an actor: {said}"
-
-
-def _share(amount: float, base: float) -> float:
-    return amount / base if base else 0.0

@@ -30,7 +30,6 @@ from batchocr.processes.worker import Loss
 from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.opened import StoredRows, TableNames, open_rows
 
-_WORKER_BYTES: Final = 4 * 2**30
 _REVISION: Final = "2"
 """Goes up when the same lines would give other findings."""
 
@@ -150,7 +149,7 @@ def _settings(drawn: Drawn, choice: Choice, reader: str) -> Settings:
 
 def _audit(table: StoredRows, waiting: Set[int], keep: Keep, roots: Sequence[str], config: Config) -> None:
     """Audit the rows in these positions, and keep what is found. What a lost worker had is read once more."""
-    setup = replace(Setup.of(config, _WORKER_BYTES), protocol="lines", text_layer="off")
+    setup = replace(Setup.of(config), protocol="lines", text_layer="off")
     sent: dict[int, tuple[PageResult, ReadPage]] = {}
     lost: list[ReadPage] = []
     with (

@@ -78,7 +78,7 @@ class StageReport:
     @classmethod
     def of(cls, count: StageCount, available_s: float) -> Self:
         """What the stage has done. available_s: how long all processes together could have been busy with it."""
-        share, rate = _ratio(count.busy_s, available_s), _ratio(count.items, count.busy_s)
+        share, rate = ratio(count.busy_s, available_s), ratio(count.items, count.busy_s)
         fill = count.items / count.limit_sum if count.limit_sum else None
         return cls(count.busy_s, share, count.batches, fill, count.items, rate)
 
@@ -146,10 +146,10 @@ class DeviceReport:
             kernels="; ".join(dict.fromkeys(engine.kernels for engine in engines if engine.kernels)),
             lost=sum(engine.num_lost for engine in engines),
             idle_seconds=fmean(idle_s),
-            idle_share=_ratio(fmean(idle_s), work_s),
+            idle_share=ratio(fmean(idle_s), work_s),
             starved_seconds=fmean(starved_s),
-            starved_share=_ratio(fmean(starved_s), work_s),
-            model_flop_per_second=_ratio(done.model_flop, work_s),
+            starved_share=ratio(fmean(starved_s), work_s),
+            model_flop_per_second=ratio(done.model_flop, work_s),
             peak_memory_bytes=done.peak_device_bytes or None,
             peak_host_bytes=max((engine.peak_bytes or 0 for engine in engines), default=0) or None,
             batches_halved=dict(done.batches_halved),
@@ -280,9 +280,9 @@ def make_report(ledger: Ledger, engines: Sequence[EngineUse]) -> Report:
     processes |= dict.fromkeys(WORKER_STAGES, ledger.workers)
     device = DeviceReport.of(engines, work_s)
     return Report(
-        pages_per_second=_ratio(pages, work_s),
-        image_tokens_per_second=_ratio(image_tokens, work_s),
-        output_tokens_per_second=_ratio(output_tokens, work_s),
+        pages_per_second=ratio(pages, work_s),
+        image_tokens_per_second=ratio(image_tokens, work_s),
+        output_tokens_per_second=ratio(output_tokens, work_s),
         exit_reason=ledger.exit_reason,
         pages_read=pages,
         documents=ledger.documents,
@@ -294,12 +294,12 @@ def make_report(ledger: Ledger, engines: Sequence[EngineUse]) -> Report:
         start_up_seconds=ledger.start_up_s,
         work_seconds=work_s,
         table_seconds=ledger.table_s,
-        per_page=PerPage(_ratio(done.patches, pages), _ratio(image_tokens, pages), _ratio(output_tokens, pages)),
+        per_page=PerPage(ratio(done.patches, pages), ratio(image_tokens, pages), ratio(output_tokens, pages)),
         saved=SavedReport(done.asked, done.from_run, done.from_cache, ledger.documents_copied, ledger.pages_copied),
         ink_outside=ledger.quality.of_ink_outside(),
         text_layer_agreement=ledger.quality.of_agreement(),
         stages={stage: StageReport.of(count, work_s * processes.get(stage, 1)) for stage, count in done.stages.items()},
-        embedding_queue=QueueReport(_ratio(done.queue_token_sum, done.queue_samples), done.queue_max_tokens),
+        embedding_queue=QueueReport(ratio(done.queue_token_sum, done.queue_samples), done.queue_max_tokens),
         device=device,
         engines=tuple(DeviceReport.of([engine], work_s) for engine in engines),
         host_memory=HostMemory(ledger.peak_main_bytes, ledger.peak_worker_bytes, device.peak_host_bytes),
@@ -326,6 +326,6 @@ def write_report(report: Report, path: Path) -> None:
         file.write(report.to_json().encode() + b"\n")
 
 
-def _ratio(amount: float, base: float) -> float:
+def ratio(amount: float, base: float) -> float:
     """amount / base; 0 if base is 0."""
     return amount / base if base else 0.0

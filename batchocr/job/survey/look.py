@@ -18,8 +18,6 @@ MIN_SAMPLE = 3
 MEASURED_PAGES = 10_000
 """With more documents than these allow for, fewer pages of each are measured."""
 
-_WORKER_BYTES = 4 * 2**30
-
 
 @dataclass(frozen=True, slots=True)
 class DocumentSeen:
@@ -93,7 +91,7 @@ def count_pages(documents: Sequence[Document], config: Config, *, workers: int) 
 
 def _pool(config: Config, workers: int) -> WorkerPool:
     """Workers that read nothing, and start sooner without the model's protocol."""
-    return WorkerPool(max(1, workers), replace(Setup.of(config, _WORKER_BYTES), protocol="pixels"))
+    return WorkerPool(max(1, workers), replace(Setup.of(config), protocol="pixels"))
 
 
 def spread(items: Sequence[int], most: int) -> list[int]:
