@@ -16,7 +16,7 @@ from batchocr.errors import BatchOcrError
 from batchocr.job.document_run import Blame, RowKey
 from batchocr.job.progress import event
 from batchocr.job.row_plan import RowPlan
-from batchocr.job.scheduler import Scheduler
+from batchocr.job.scheduler import PageScheduler
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.counts import Counts
 from batchocr.processes.messages import Completions, Ended, Failed, Finished, OpenDocument, Opened, ReadPage
@@ -59,7 +59,7 @@ class Pipeline:
         self._load = load
         self._page_timeout_s = page_timeout_s
         self._questions: Questions | None = None
-        self._scheduler = Scheduler(plan, pool, page_timeout_s)
+        self._scheduler = PageScheduler(plan, pool, page_timeout_s)
         self._tasks: dict[int, _Task] = {}
         self._task_ids = count(1)
         self._finished: deque[tuple[RowKey, PageResult]] = deque()

@@ -1,4 +1,4 @@
-"""What a worker does next: `Scheduler.next_for` says how that is decided."""
+"""What a worker does next: `PageScheduler.next_for` says how that is decided."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AHEAD_FOR_EACH: Final = 4
 """Rows for each worker, instead, if documents are fetched: a worker keeps only a few copies of large ones."""
 
 
-class Scheduler:
+class PageScheduler:
     """Gives documents to open and rows to read to workers that ask. Owns the documents that are being read."""
 
     def __init__(self, plan: RowPlan, pool: WorkerPool, page_timeout_s: float) -> None:

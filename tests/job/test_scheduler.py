@@ -1,4 +1,4 @@
-"""What a worker does next: each rule of `Scheduler.next_for`, and of the pool that says who asks first."""
+"""What a worker does next: each rule of `PageScheduler.next_for`, and of the pool that says who asks first."""
 
 from __future__ import annotations
 

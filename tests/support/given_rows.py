@@ -7,7 +7,7 @@ from typing import Any
 from batchocr.data import ErrorKind
 from batchocr.job.document_run import RowKey
 from batchocr.job.row_plan import RowPlan
-from batchocr.job.scheduler import Scheduler
+from batchocr.job.scheduler import PageScheduler
 
 
 class Idle:
@@ -20,7 +20,7 @@ class Idle:
         return [self]
 
 
-class GivenRows(Scheduler):
+class GivenRows(PageScheduler):
     """Gives out rows, all at once if asked, and opens no document."""
 
     def __init__(self, plan: RowPlan) -> None:
