@@ -166,7 +166,8 @@ def _request(image: Image.Image, prompt: str, number: int) -> Request:
 def main(descriptor: int) -> None:
     serve.open_document = open_scripted
     documents.fingerprint = fingerprint_held
-    serve.serve(descriptor, lambda setup: ScriptedProtocol())
+    serve._make_protocol = lambda setup: ScriptedProtocol()
+    serve.serve(descriptor)
 
 
 if __name__ == "__main__":
