@@ -86,6 +86,7 @@ class Run:
             nonlocal trimmed_s
             tick()
             if time.monotonic() - trimmed_s > _TRIM_INTERVAL_S:
+                self.stop.phase = "reading"  # also if there are only files to look at, and rows to copy
                 return_freed_memory()
                 trimmed_s = time.monotonic()
 
@@ -112,9 +113,9 @@ class Run:
         if self.session.is_of_parent:
             return
         ledger, elapsed_s = self.ledger, time.monotonic() - self.stop.began_s
-        if self.stop.phase == "starting":
+        if self._questions is None:
             ledger.start_up_s = elapsed_s
-        elif self.stop.phase == "reading" and self._questions is not None:
+        elif self.stop.phase == "reading":
             ledger.work_s = elapsed_s - ledger.start_up_s
             ledger.counts = sum_of([ledger.counts, self._questions.counts])
             self._engine_uses = self.session.engines.uses()

@@ -82,7 +82,6 @@ class PageScheduler:
             self._note_begin(key, worker)
         return key
 
-    @property
     def _has_rows_ahead(self) -> bool:
         """Whether so many rows wait that no document is opened for more; or whether there are no others."""
         return not self._plan.more_to_come or self._plan.num_left - self.num_in_flight >= self._rows_ahead
@@ -91,7 +90,7 @@ class PageScheduler:
         """Whether opening further documents is of no use for now."""
         if self.num_in_flight < self.pages_in_flight and self._plan.more_to_come:
             return self._plan.num_ahead >= min(self._rows_ahead, self.pages_in_flight)
-        return self._has_rows_ahead
+        return self._has_rows_ahead()
 
     def _next_row(self, worker: Worker, *, costly: bool) -> RowKey | None:
         only = next(reversed(self._given[worker])) if worker.backlog else None
@@ -105,7 +104,7 @@ class PageScheduler:
                 return key
             if all(other.backlog for other in fetched_by):
                 elsewhere = elsewhere or key
-        return elsewhere if self._has_rows_ahead else None
+        return elsewhere if self._has_rows_ahead() else None
 
     def _candidates(self, *, costly: bool, only: int | None = None) -> Iterator[RowKey]:
         """The rows that may be begun, of documents that have cost something, or of the others: those to be begun again,

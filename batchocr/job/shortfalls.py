@@ -64,10 +64,9 @@ def warn_of_documents_without_rows(plan: RowPlan, config: Config) -> None:
     """Log how many documents have none of the pages asked for, if there are any."""
     if short := documents_without_rows(plan):
         logger.warning(
-            "%s: %s of %s documents have none of these pages, and no row: %s",
+            "%s: %s documents have none of these pages, and no row: %s",
             pages_asked_for(config),
-            f"{len(short):,}",
-            f"{len(plan.documents):,}",
+            f"{len(short):,} of {len(plan.documents):,}",
             named(short),
         )
 

@@ -227,11 +227,12 @@ class EngineProcess(Child[ToEngine, FromEngine, Answers]):
 
     def _take(self, answers: Answers) -> list[Answers]:
         """Nothing if the questions have been forgotten meanwhile. Raises ChannelError if it was asked others."""
-        questions = self.asked.pop(answers.task_id, None)
+        questions = self.asked.get(answers.task_id)
         if questions is None:
             return []
         if len(answers.completions) != len(questions):
             raise ChannelError(f"it gave {len(answers.completions)} answers to {len(questions)} questions")
+        del self.asked[answers.task_id]
         self.begun.discard(answers.task_id)
         self.work_px -= _work_px(questions)
         self.counts = answers.counts

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from batchocr.data import Completion, Pixels, Request, Sampling
 from batchocr.errors import EngineError
 from batchocr.processes import engines as pool_engines
+from batchocr.processes.channel import ChannelError
 from batchocr.processes.counts import Counts
 from batchocr.processes.engine_messages import (
     Answers,
@@ -288,6 +290,43 @@ def test_a_page_with_bad_questions_costs_few_engines_and_its_device_is_not_given
     assert blamed == [prompt == BAD for prompt in bad_page]
     assert [use.num_lost for use in engines.uses()] == [num_lost]
     assert sorted(GreedyEngine.asks[beside + 1 :], reverse=True) == [(1, number) for number in asked_alone]
+
+
+class ForgetfulEngine(GreedyEngine):
+    """The first of them leaves out an answer."""
+
+    num_started = 0
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        ForgetfulEngine.num_started += 1
+        self._is_first = ForgetfulEngine.num_started == 1
+
+    def receive(self) -> list[Answers]:
+        try:
+            return super().receive()
+        except ChannelError as error:
+            self.fault = str(error)
+            return []
+
+    def says(self) -> Iterator[FromEngine]:
+        for message in super().says():
+            if self._is_first and isinstance(message, Answers):
+                message = replace(message, completions=message.completions[1:])
+            yield message
+
+
+def test_questions_that_an_engine_gave_too_few_answers_to_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_engines, "EngineProcess", ForgetfulEngine)
+    ForgetfulEngine.asks, ForgetfulEngine.had, ForgetfulEngine.num_started = [], [], 0
+    engines = Engines("d0", "reference")
+    engines.open()
+    engines.load(lambda found: LoadModel("", "float32", "auto", LIMITS), max_batches=4)
+    questions = Questions(engines, shares=False)
+    questions.ask(0, batch_of([GOOD] * 3))
+    answers = [each for _ in range(MOST_STEPS) for each in questions.take_answers()]
+    assert answers == [(0, (WELL,) * 3)]
+    assert [use.num_lost for use in engines.uses()] == [1]
 
 
 def test_what_is_suspect_is_asked_of_an_engine_that_has_nothing_else_though_others_wait(
