@@ -82,8 +82,7 @@ class Copies:
 
     def ended(self, key: RowKey) -> None:
         """Record that a row has ended: those that wait for it are ready."""
-        source = self._documents[key.document].source
-        self.ready += ((copy, source) for copy in self._waiting.pop(key, ()))
+        self.ready += ((copy, self._documents[key.document].source) for copy in self._waiting.pop(key, ()))
 
     def make_next(self) -> tuple[RowKey, PageResult | None]:
         """A row of `ready`, and the copied row; None if it must be read. Raises OutputError."""

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from batchocr.errors import OutputError
 
+_ATTEMPTS = 10
+"""To delete the folder, while a fetch that was interrupted may still make a file in it."""
+
 
 @cache
 def _folder_of(pid: int) -> Path:
@@ -43,5 +46,5 @@ def delete_folders() -> None:
 
 
 def _delete(pid: int) -> None:
-    if pid == os.getpid():  # not in a fork
+    for _ in range(_ATTEMPTS if pid == os.getpid() else 0):  # not in a fork
         shutil.rmtree(_folder_of(pid), ignore_errors=True)
