@@ -318,6 +318,10 @@ class PageResult:
     layout_min_logprob: float | None = None
     attempts: int = 1
     """How often the page was tried, over all runs; 0 if it was not, as when the row is a copy of another."""
+    file_bytes: int | None = None
+    """Size of the document's file when it was read; None for a document in memory, like the next one."""
+    file_mtime_ns: int | None = None
+    """When the file had last been modified then, in ns since 1970."""
 
     @classmethod
     def of(cls, source: str, page_index: int | None, reading: Reading) -> Self:

@@ -8,7 +8,7 @@ rows are finished. Rows that earlier runs have read, of whatever document, serve
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -30,7 +30,7 @@ class Copies:
     def __init__(
         self,
         documents: Sequence[Document],
-        states: Sequence[DocumentState],
+        states: Mapping[int, DocumentState],
         journal: Journal | None,
         retry_failed: bool | None,
     ) -> None:
@@ -47,7 +47,7 @@ class Copies:
         self._first: dict[str, int] = {}
         """By doc_id, the document of this run that is read."""
         self._earlier: dict[str, str] = {}
-        """By doc_id, the `source` of a document of which earlier runs have read pages."""
+        """By doc_id, the `source` of a document of which an unfinished run has read pages."""
         for source in journal.sources() if journal else ():
             for row in journal.rows(source) if journal else ():
                 if row.doc_id is not None and row.page_index is not None:
@@ -58,26 +58,23 @@ class Copies:
         state = self._states[index]
         if self._journal is None or state.doc_id is None or state.rows is None or not state.page_count:
             return frozenset()
-        earlier = self._earlier.get(state.doc_id, "")
+        earlier = self._earlier.get(state.doc_id) or self._journal.source_of(state.doc_id) or ""
         rows = settled(self._journal.rows(earlier), self._retry_failed)
         read_before = {row.page_index for row in rows if _serves(row, state.doc_id)}
         first_index = self._first.setdefault(state.doc_id, index)
         first = self._states[first_index]
         is_same = first_index != index and first.page_count == state.page_count
         read_first = first.rows or () if is_same else ()
-        copied = set()
-        for page in state.rows:
-            if page is None or page in state.done or not (page in read_before or page in read_first):
-                continue
-            copied.add(page)
+        pages = [page for page in state.rows if page is not None and page not in state.done]
+        copied = [page for page in pages if page in read_before or page in read_first]
+        for page in copied:
             if page in read_before:
                 self.ready.append((RowKey(index, page), earlier))
             elif page in first.done or first.ended >> page & 1:
                 self.ready.append((RowKey(index, page), self._documents[first_index].source))
             else:
                 self._waiting[RowKey(first_index, page)].append(RowKey(index, page))
-        if copied:
-            self.num_documents += 1
+        self.num_documents += bool(copied)
         return frozenset(copied)
 
     def ended(self, key: RowKey) -> None:

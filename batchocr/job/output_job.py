@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from batchocr.config import Config
-from batchocr.data import Document, PageResult, counted, valid_text
+from batchocr.data import PageResult, counted, valid_text
 from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.output_rows import OutputRows
 from batchocr.job.progress import Progress, event, log_failure
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.run import Run
 from batchocr.job.session import Session
 from batchocr.job.shortfalls import count_worsened, require_rows, warn_of_documents_without_rows, warn_of_worsened
@@ -25,7 +29,7 @@ from batchocr.pages.input.sources import Found
 from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import among, files_of, report_path, without_output
 from batchocr.tables.index import IndexedRow, is_failed_again
-from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
 from batchocr.tables.table import table_for
 
@@ -41,50 +45,40 @@ def read_into_table(
     journal and a report. config: that of the session, or one that differs in what a call may choose. stop: new, of this
     run alone. Raises UsageError, OutputError, ModelError, EngineError.
     """
-    table, report_file = table_for(out), _report_file(out, config)
+    report_file = _report_file(out, config)
     require_place(report_file)
     found = replace(found, documents=without_output(found.documents, among(files_of(out, report_file))))
     roots = tuple(map(valid_text, found.roots))
     metadata = replace(session.metadata, input_roots=roots, selection=selection_of(config))
     with Journal.open(out, metadata, resume=config.resume, overwrite=config.overwrite) as journal:
         remove_leftovers(files_of(out, report_file))
-        _require_same_input(out, found.documents, journal)
 
         def on_load() -> None:
             require_same_settings(journal.path, journal.metadata, session.metadata)
             _log_start(found, out, metadata)
 
         run = Run(session, config, found, stop, finished=journal, on_load=on_load)
-        rows = OutputRows(run.plan, journal, found, prune=config.prune)
+        _require_same_input(out, run.plan, journal)
         try:
             with closing(run):
                 _read(run, journal, progress)
             _require_time(run)
-            was_redundant = journal.is_redundant
             warn_of_documents_without_rows(run.plan, config)
-            worsened = count_worsened(run.plan, journal)
+            worsened = {**journal.worsened_before, **count_worsened(run.plan, journal)}
             warn_of_worsened(worsened)
             if run.plan.is_complete:
                 require_rows(run.plan, config)
-                journal.keep()
-                began_s = time.monotonic()
-                table.write(out, rows, metadata if config.prune else journal.metadata)
-                run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality
-                rows.log()
+                rows = OutputRows(run.plan, journal, found, prune=config.prune)
+                whole = metadata if config.prune else journal.metadata
+                report = _write_table(run, journal, out, rows, whole, worsened)
+            else:
+                report = run.report()
         except Exception as error:
             _report_failure(run, error, report_file)
             raise
-        report = replace(
-            run.report(),
-            worse_documents=len(worsened),
-            worse_pages=sum(worsened.values()),
-            doubtful=rows.num_doubtful,
-            rows_gone=sum(rows.gone.values()),
-            rows_not_asked=sum(rows.not_asked.values()),
-        )
+        report = replace(report, worse_documents=len(worsened), worse_pages=sum(worsened.values()))
         write_report(report, report_file)
-        # It is kept for failed rows, which are tried again; but it would bring back rows that were to be removed.
-        if report.complete and (was_redundant or config.prune or not report.items.failed):
+        if report.complete:
             journal.remove()
     return report
 
@@ -115,14 +109,13 @@ def _read(run: Run, journal: Journal, progress: Progress | None) -> None:
             progress.show(run.progress())
 
     try:
-        for key, result in run.results(tick=show):
-            file = run.plan.states[key.document]
+        for _, result in run.results(tick=show):
             earlier = journal.find(result.source, result.page_index)
             if earlier is not None and is_failed_again(result, earlier):
                 run.ledger.add_done(earlier.status, earlier.error_kind)
             else:
                 started_s = time.perf_counter()
-                journal.append(JournalEntry(_counting_on(result, earlier), file.size, file.mtime_ns))
+                journal.append(_counting_on(result, earlier))
                 run.ledger.counts.add("write", time.perf_counter() - started_s)
                 run.ledger.add_result(result)
             if result.status == "failed":
@@ -140,10 +133,32 @@ def _counting_on(result: PageResult, earlier: IndexedRow | None) -> PageResult:
     return replace(result, attempts=earlier.attempts + result.attempts)
 
 
-def _require_same_input(out: Path, documents: Sequence[Document], journal: Journal) -> None:
+def _write_table(
+    run: Run, journal: Journal, out: Path, rows: OutputRows, metadata: RunMetadata, worsened: Mapping[str, int]
+) -> Report:
+    """Put the table in its place, unless it is there already. Raises OutputError."""
+    began_s = time.monotonic()
+    earlier = journal.earlier.metadata if journal.earlier else None
+    is_same = earlier is not None and replace(metadata, batchocr_version=earlier.batchocr_version) == earlier
+    if not (is_same and rows.are_the_table()):
+        ended = partial(journal.end, worsened=worsened)
+        table_for(out).write(out, rows, metadata, earlier=journal.whole_table, written=ended)
+    run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality
+    rows.log()
+    return replace(
+        run.report(),
+        doubtful=rows.num_doubtful,
+        rows_gone=sum(rows.gone.values()),
+        rows_not_asked=sum(rows.not_asked.values()),
+    )
+
+
+def _require_same_input(out: Path, plan: RowPlan, journal: Journal) -> None:
     """Refuse to replace a table with one of entirely different documents. Raises OutputMismatchError."""
-    known = journal.sources()
-    if known and not any(valid_text(document.source) in known for document in documents):
+    if plan.settled is not None and np.any(plan.settled.places >= 0):
+        return
+    known = {*journal.sources(), *(journal.earlier.columns.sources.to_pylist() if journal.earlier else ())}
+    if known and not any(valid_text(document.source) in known for document in plan.documents):
         raise OutputMismatchError(
             f"{out} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: "
             "choose another --out, or start over with --overwrite, which deletes their rows for good"

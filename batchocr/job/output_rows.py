@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
 
 from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.job.document_run import DocumentState
@@ -18,17 +22,27 @@ from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import named
 from batchocr.job.stats.quality import Quality
 from batchocr.pages.input.sources import Found
+from batchocr.tables.index import IndexedRow
 from batchocr.tables.journal import Journal
 from batchocr.tables.page_quality import is_doubtful
+from batchocr.tables.settled import Kept, SettledColumns, Version
 
 logger = logging.getLogger(__name__)
 
-_RowsOf = tuple[str, Sequence[int | None], Sequence[int | None]]
-"""A document's `source`, its pages that have a row, and those that this run was to read."""
+
+class _InJournal(NamedTuple):
+    """A row of the journal."""
+
+    source: str
+    page_index: int | None
+    is_asked: bool
+    """Whether this run was to read it."""
+    version: Version | None
+    """Of its file, if that was touched and is the same."""
 
 
 class OutputRows:
-    """The rows, to be taken once; what it counts is complete after that.
+    """The rows that the table is to have, once everything is read; to be taken once. What it counts is complete then.
 
     found: what the INPUTs hold. prune: leave rows out that are gone or were not asked for; those from an INPUT that is
     empty now stay all the same, and are not in `gone`, as it may not be mounted.
@@ -49,14 +63,34 @@ class OutputRows:
         self._not_drawn = set(map(valid_text, found.not_drawn))
         self._empty = found.empty
         self._rows_of_empty: Counter[str] = Counter()
+        self._table = plan.settled.table if plan.settled else SettledColumns(())
+        self._is_kept = np.zeros(self._table.num_rows, np.bool_)
+        """The rows of the earlier table that stay."""
+        self._is_asked = plan.settled.is_asked.copy() if plan.settled else self._is_kept
+        """Those that this run is about."""
+        self._rows: Iterable[Kept | _InJournal] = self._joined(self._documents())
 
-    def __iter__(self) -> Iterator[PageResult]:
-        for source, pages, planned in self._documents():
-            for page_index in pages:
-                row = self._journal.read(source, page_index)
-                self.quality.add(row)
-                self.num_doubtful += page_index in planned and is_doubtful(row)
+    def are_the_table(self) -> bool:
+        """Whether they are the rows of the table that is there, as nothing was read, left out or put elsewhere."""
+        if self._journal.sources():
+            return False
+        self._rows = [*self._rows]
+        kept = [row for row in self._rows if isinstance(row, Kept)]
+        begins, ends = [row.start for row in kept], [row.stop for row in kept]
+        return [0, *ends] == [*begins, self._table.num_rows]
+
+    def __iter__(self) -> Iterator[PageResult | Kept]:
+        """Yield the rows, in order."""
+        for row in self._rows:
+            if isinstance(row, Kept):
                 yield row
+                continue
+            result = self._journal.read(row.source, row.page_index)
+            if row.version is not None:
+                result = replace(result, file_bytes=row.version[0], file_mtime_ns=row.version[1])
+            self.quality.add(result)
+            self.num_doubtful += row.is_asked and is_doubtful(result)
+            yield result
 
     def log(self) -> None:
         """Say which rows were kept, or removed with --prune, and name the inputs without a document of which the table
@@ -74,49 +108,119 @@ class OutputRows:
             stay = "; they stay, as long as it is an INPUT" if self._prune else ""
             logger.warning("%s%s", said, stay, extra=event("input_empty", input=name, rows=num_rows))
 
-    def _documents(self) -> Iterator[_RowsOf]:
+    def _documents(self) -> Iterator[Kept | _InJournal]:
         """The documents in the order of the table."""
         followers = self._followers()
-        yield from followers.get(None, ())
-        documents = zip(self._plan.documents, self._plan.states, self._plan.planned(), strict=True)
-        for document, state, planned in documents:
-            yield valid_text(document.source), self._pages(document, state, planned), planned
-            yield from followers.get(valid_text(document.source), ())
+        yield from self._gone(followers[-1])
+        for index, document in enumerate(self._plan.documents):
+            source = valid_text(document.source)
+            place = int(self._plan.settled.places[index]) if self._plan.settled else -1
+            state = self._plan.given(index)
+            if state is not None:
+                yield from self._read(document, state)
+            elif source in self._journal.sources():
+                yield from self._not_asked(source)
+            elif place >= 0:
+                yield from self._settled(source, place)
+            if place >= 0 and place in followers:
+                yield from self._gone(followers[place])
+        yield from self._gone(followers[self._table.num_rows])
+        self.quality.add_all(*(self._table[name][self._is_kept] for name in ("ink_outside", "text_layer_agreement")))
+        self.num_doubtful += int(np.count_nonzero(self._table["is_doubtful"] & self._is_kept & self._is_asked))
 
-    def _followers(self) -> Mapping[str | None, list[_RowsOf]]:
-        """The documents that are not in the input, by the one that they follow; None for those in front."""
-        present = {valid_text(document.source) for document in self._plan.documents}
-        followers: defaultdict[str | None, list[_RowsOf]] = defaultdict(list)
-        before: str | None = None
-        for source in self._journal.sources():
-            if source in present:
-                before = source
-                continue
+    def _joined(self, rows: Iterable[Kept | _InJournal]) -> Iterator[Kept | _InJournal]:
+        """The rows, those together that follow each other in the earlier table."""
+        last: Kept | None = None
+        for row in rows:
+            if isinstance(row, Kept):
+                self._is_kept[row.start : row.stop] = True
+                if last is not None and (last.stop, last.version) == (row.start, row.version):
+                    last = Kept(last.start, row.stop, row.version)
+                    continue
+            if last is not None:
+                yield last
+            last = row if isinstance(row, Kept) else None
+            if last is None:
+                yield row
+        if last is not None:
+            yield last
+
+    def _followers(self) -> Mapping[int, list[str]]:
+        """The documents that are not in the input, by the number in the table of the one that they follow: -1 for those
+        in front, the number of rows for those that come behind all others."""
+        followers: defaultdict[int, list[str]] = defaultdict(list)
+        if self._plan.settled:
+            numbers = np.arange(len(self._table.sources))
+            is_present = np.isin(numbers, self._plan.settled.places)
+            before = np.maximum.accumulate(np.where(is_present, numbers, -1))
+            for number in np.flatnonzero(~is_present).tolist():
+                followers[int(before[number])].append(self._table.sources[number].as_py())
+        if read := self._journal.sources():
+            present = {valid_text(document.source) for document in self._plan.documents}.union(*followers.values())
+            followers[self._table.num_rows] += [source for source in read if source not in present]
+        return followers
+
+    def _gone(self, sources: Iterable[str]) -> Iterator[Kept | _InJournal]:
+        """Documents that are not in the input, unless their rows are to be removed."""
+        for source in sources:
             rows = self._journal.rows(source)
-            pages: list[int | None] = [row.page_index for row in rows if row.page_index is not None]
-            if not pages and any(row.doc_id for row in rows):  # else its row says only that there was no file
-                pages = [None]
+            pages = [row for row in rows if row.page_index is not None]
+            pages = pages or [row for row in rows if row.doc_id]  # else its row says only that there was no file
             if not pages:
                 continue
             empty_input = next((name for name, begin in self._empty.items() if source.startswith(begin)), None)
             if empty_input is not None:
                 self._rows_of_empty[empty_input] += len(pages)
             if empty_input is not None or not self._prune:
-                followers[before].append((source, pages, ()))
+                yield from (self._row(source, row) for row in pages)
             if empty_input is None or not self._prune:
                 (self.not_asked if source in self._not_drawn else self.gone)[source] = len(pages)
-        return followers
 
-    def _pages(self, document: Document, state: DocumentState, planned: Sequence[int | None]) -> Sequence[int | None]:
-        """The pages of a document of the input that have a row. planned: those that this run was to read."""
-        source = valid_text(document.source)
+    def _settled(self, source: str, place: int) -> Iterator[Kept]:
+        """A document of which nothing is known but its rows in the table."""
+        first, end = int(self._table.first[place]), int(self._table.first[place + 1])
+        is_asked = self._is_asked[first:end]
+        if others := end - first - int(np.count_nonzero(is_asked)):
+            self.not_asked[source] = others
+        if others and self._prune:
+            yield from (Kept(row, row + 1) for row in (first + np.flatnonzero(is_asked)).tolist())
+        else:
+            yield Kept(first, end)
+
+    def _not_asked(self, source: str) -> Iterator[Kept | _InJournal]:
+        """A document of which an unfinished run has read rows, and this one does not ask for them."""
         rows = self._journal.rows(source)
-        read = {row.page_index for row in rows if row.page_index is not None and state.doc_id in (None, row.doc_id)}
-        others = read.difference(page for page in planned if page is not None)
-        if not others:
-            return planned
-        if state.problem is not None and state.problem.kind != "not_found":
+        self.not_asked[source] = len(rows)
+        yield from (self._row(source, row) for row in rows if not self._prune)
+
+    def _read(self, document: Document, state: DocumentState) -> Iterator[Kept | _InJournal]:
+        """The pages of a document at which this run has looked."""
+        source, planned = valid_text(document.source), state.rows or ()
+        rows = {row.page_index: row for row in self._journal.rows(source)}
+        others = {
+            page
+            for page, row in rows.items()
+            if page is not None and page not in planned and state.doc_id in (None, row.doc_id)
+        }
+        pages: Sequence[int | None] = planned
+        if others and state.problem is not None and state.problem.kind != "not_found":
             logger.warning("%s: %s: its %s stay", source, state.problem.message, counted(len(others), "row"))
-            return sorted(others)
-        (self.gone if state.problem else self.not_asked)[source] = len(others)
-        return planned if self._prune else sorted(others.union(page for page in planned if page is not None))
+            pages = sorted(others)
+        elif others:
+            (self.gone if state.problem else self.not_asked)[source] = len(others)
+            if not self._prune:
+                pages = sorted(others.union(page for page in planned if page is not None))
+        version = (state.size, state.mtime_ns) if state.size is not None and not document.held else None
+        for page in pages:
+            is_touched = state.doc_id is not None and rows[page].doc_id == state.doc_id
+            yield self._row(source, rows[page], version if is_touched else None, is_asked=page in planned)
+
+    def _row(
+        self, source: str, row: IndexedRow, version: Version | None = None, *, is_asked: bool = False
+    ) -> Kept | _InJournal:
+        """One row, wherever it is. version: of its file as it is now."""
+        touched = version if version != row.version else None
+        if row.length:
+            return _InJournal(source, row.page_index, is_asked, touched)
+        self._is_asked[row.offset] = is_asked
+        return Kept(row.offset, row.offset + 1, touched)

@@ -227,6 +227,8 @@ class Pipeline:
     def _emit(self, key: RowKey, result: PageResult) -> None:
         state = self._plan.states[key.document]
         attempts = self._scheduler.end(key)
+        size, mtime_ns = (state.size, state.mtime_ns) if not self._plan.documents[key.document].held else (None, None)
         result = replace(result, doc_id=state.doc_id, page_count=state.page_count, attempts=attempts)
+        result = replace(result, file_bytes=size, file_mtime_ns=mtime_ns)
         self._finished.append((key, result))
         self._plan.ended(key)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from math import inf
 from typing import Final
 
 from batchocr.data import Document, Failure
 from batchocr.job.copies import Copies
 from batchocr.job.document_run import DocumentState, RowKey
+from batchocr.job.settled import SettledDocuments, version_of
 from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Opened
 from batchocr.tables.index import IndexedRow, settled
@@ -47,7 +46,8 @@ class RowPlan:
         reads_all: bool = False,
     ) -> None:
         self.documents = documents
-        self.states = [DocumentState() for _ in documents]
+        self.states: defaultdict[int, DocumentState] = defaultdict(DocumentState)
+        """Of the documents that were looked at, without those that are `settled`."""
         self.ready: deque[int] = deque()
         """The documents whose rows may be begun from now on."""
         self.num_known = 0
@@ -58,11 +58,18 @@ class RowPlan:
         """The index in the output of the first row that may not be begun yet."""
         self.copies = Copies(documents, self.states, None if reads_all else finished, retry_failed)
         self._spec = parse_page_spec(pages) if pages else None
+        self.settled: SettledDocuments | None = None
+        """Those of an earlier table, if there is one."""
+        table = finished.earlier.columns if finished is not None and finished.earlier is not None else None
+        if finished is not None and table is not None and table.num_rows:
+            self.settled = SettledDocuments(table, documents, self._spec, retry_failed, finished.sources())
         self._finished = finished
         self._limit = limit
         self._retry_failed = retry_failed
         self._in_order = limit is not None or max_unreleased is not None
         self._num_looked_at = self._num_given = 0
+        self._not_given: dict[int, int] = {}
+        """How many rows each document has that waits for one before it."""
         self._num_rows_known = self._num_rows_given = 0
 
     @property
@@ -109,17 +116,18 @@ class RowPlan:
         state = self.states[index]
         return (RowKey(index, page) for page in state.rows or () if page not in state.not_read)
 
-    def planned(self) -> Iterator[Sequence[int | None]]:
-        """The rows of each document that this run is to read or has found done, as far as they are known.
+    def given(self, index: int) -> DocumentState | None:
+        """What is known of a document that is not `settled` and of which this run is to read rows, or has found them
+        done.
 
-        With a limit, only those before the first document that is not opened yet: later ones may be beyond the limit.
+        With a limit, only before the first document that is not opened yet: later ones may be beyond the limit.
         """
-        for index, state in enumerate(self.states):
-            yield state.rows if state.rows and (not self._in_order or index < self._num_given) else ()
+        state = self.states.get(index)
+        return state if state is not None and state.rows is not None and index not in self._not_given else None
 
-    def known_rows(self) -> Iterator[RowKey]:
-        """The rows of `planned`, in input order."""
-        return (RowKey(index, row) for index, rows in enumerate(self.planned()) for row in rows)
+    def all_given(self) -> Iterator[tuple[int, DocumentState]]:
+        """All of these documents, with their index."""
+        return ((index, state) for index in self.states if (state := self.given(index)) is not None)
 
     def next_document(self) -> int | None:
         """The next document that has to be opened to learn its pages; None if none is left, or after a look at many
@@ -128,6 +136,9 @@ class RowPlan:
             if self._num_rows_given == self._limit:
                 return None
             self._num_looked_at += 1
+            if self.settled is not None and (num_rows := self.settled.num_rows(index)):
+                self._know(index, num_rows)
+                continue
             problem = self.documents[index].problem
             if problem is not None:
                 self.cannot_open(index, problem)
@@ -157,14 +168,9 @@ class RowPlan:
         """Whether an earlier run has learnt what there is to learn about a document, and its file has not been touched
         since. Its rows are planned then."""
         state, document = self.states[index], self.documents[index]
-        state.size, state.mtime_ns = document.size, document.mtime_ns
-        if document.size is None:
-            with suppress(OSError):
-                file = os.stat(document.path)
-                state.size, state.mtime_ns = file.st_size, file.st_mtime_ns
+        state.size, state.mtime_ns = version = version_of(document)
         settled = self._settled(document.source)
-        version = (state.size, state.mtime_ns)
-        of_this_file = [row for row in settled if row.size is not None and (row.size, row.mtime_ns) == version]
+        of_this_file = [row for row in settled if row.file_bytes is not None and row.version == version]
         if not of_this_file:
             return False
         # A document that could be opened once has pages, whatever happened in a later run.
@@ -179,29 +185,39 @@ class RowPlan:
         pages = range(page_count or 0) if self._spec is None else self._spec.pages(page_count or 0)
         state.rows = self.documents[index].chosen(pages) if page_count else [None]
         state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id)
-        self._num_rows_known += len(state.rows)
+        self._know(index, len(state.rows))
+
+    def _know(self, index: int, num_rows: int) -> None:
+        """Take note that a document has so many rows, and have those begun whose turn it is."""
+        self._num_rows_known += num_rows
         self.num_known += 1
+        self._not_given[index] = num_rows
         if not self._in_order:
             self._give(index)
-        while self._in_order and self._num_given < len(self.states) and self._num_rows_given != self._limit:
-            if self.states[self._num_given].rows is None:
-                break
+        while self._num_given in self._not_given and self._num_rows_given != self._limit:
             self._give(self._num_given)
 
     def _give(self, index: int) -> None:
         """Have the rows of a document begun. Those behind the limit are no rows of the output."""
-        state = self.states[index]
-        assert state.rows is not None
+        num_rows = self._not_given.pop(index)
         if self._limit is not None:
-            state.rows = state.rows[: self._limit - self._num_rows_given]
-        state.done = state.done.intersection(state.rows)
-        copied = self.copies.add(index)
-        state.not_read = state.done | copied if copied else state.done
-        state.num_before = self._num_rows_given
-        self.num_ended += len(state.done)
+            num_rows = min(num_rows, self._limit - self._num_rows_given)
+        state = self.states.get(index)
+        if state is None:
+            assert self.settled is not None
+            self.settled.take(index, num_rows)
+            self.num_ended += num_rows
+        else:
+            assert state.rows is not None
+            state.rows = state.rows[:num_rows]
+            state.done = state.done.intersection(state.rows)
+            copied = self.copies.add(index)
+            state.not_read = state.done | copied if copied else state.done
+            state.num_before = self._num_rows_given
+            self.num_ended += len(state.done)
+            self.ready.append(index)
         self._num_given += 1
-        self._num_rows_given += len(state.rows)
-        self.ready.append(index)
+        self._num_rows_given += num_rows
 
     def _settled(self, source: str) -> list[IndexedRow]:
         """The rows of a document that need no further attempt."""

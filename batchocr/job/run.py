@@ -77,7 +77,7 @@ class Run:
         model raises, too."""
         setup = Setup.of(self._config, self.session.worker_memory_bytes, detector=self.session.detector.fingerprint)
         self._pool = self._closing.enter_context(WorkerPool(self.session.workers, setup))
-        if self.plan.documents and not (self._finished and self._finished.sources()):
+        if self.plan.documents and not (self._finished and self._finished.has_rows):
             self._load()  # while the workers start up
         pipeline = Pipeline(self.plan, self._pool, self.ledger.counts, self._load, self._config.page_timeout)
         trimmed_s = time.monotonic()
@@ -142,11 +142,12 @@ class Run:
         error: what ended the run, even before there was a worker; None if nothing went wrong.
         """
         ledger, plan, session = self.ledger, self.plan, self.session
-        for key in plan.known_rows():
-            ledger.found += 1
-            if self._finished is not None and key.page_index in plan.states[key.document].done:
-                row = self._finished.find(plan.documents[key.document].source, key.page_index)
-                if row is not None:
+        if plan.settled is not None:
+            ledger.add_earlier(*plan.settled.counts())
+        for index, state in plan.all_given():
+            ledger.found += len(state.rows or ())
+            for row in self._finished.rows(plan.documents[index].source) if self._finished and state.done else ():
+                if row.page_index in state.done:
                     ledger.add_done(row.status, row.error_kind)
         ledger.documents_copied = plan.copies.num_documents
         ledger.documents_not_opened = 0 if plan.all_planned else len(plan.documents) - plan.num_known

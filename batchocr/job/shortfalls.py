@@ -24,8 +24,7 @@ def count_worsened(plan: RowPlan, journal: Journal) -> dict[str, int]:
     Their files, still asked for, have been damaged or shortened since. Pages that this run does not ask for, or has not
     reached, do not count; nor do those of a file that is not there, whose rows stay.
     """
-    documents = zip(plan.documents, plan.states, strict=True)
-    known = ((document.source, state) for document, state in documents if state.rows is not None)
+    known = ((plan.documents[index].source, state) for index, state in plan.all_given())
     return {
         source: count
         for source, state in known
@@ -54,10 +53,7 @@ def pages_asked_for(config: Config) -> str:
 
 def documents_without_rows(plan: RowPlan) -> dict[str, int]:
     """The documents known to have none of the pages asked for, with the number of pages that each has."""
-    known = zip(plan.documents, plan.states, strict=True)
-    return {
-        document.source: state.page_count or 0 for document, state in known if state.rows is not None and not state.rows
-    }
+    return {plan.documents[index].source: state.page_count or 0 for index, state in plan.all_given() if not state.rows}
 
 
 def warn_of_documents_without_rows(plan: RowPlan, config: Config) -> None:

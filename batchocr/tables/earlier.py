@@ -4,40 +4,57 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast, get_args
+from typing import Final, cast, get_args
 
 from batchocr.config import DType
-from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.storage.checksums import is_sound
+from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError
+from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables.atomic import reading
 from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
     RunMetadata,
     metadata_from_json,
+    metadata_to_json,
     require_same_settings,
     require_same_shard,
 )
-from batchocr.tables.table import could_be_table, table_for
+from batchocr.tables.table import StoredTable, could_be_table, table_for
 
 logger = logging.getLogger(__name__)
 
 _TAIL_BYTES = 1 << 20
 """Where a Parquet file has its metadata, but for one with thousands of row groups."""
 _HEADER_START = b'{"batchocr_version":'
+_CONTINUES: Final = re.compile(rb',"continues":"([0-9a-f]{64})"')
 
 
-def metadata_of_header(path: Path, line: bytes) -> RunMetadata | None:
-    """The metadata in the first line of the journal at `path`; None if it is empty or was torn before that line was
-    whole.
+@dataclass(frozen=True, slots=True)
+class JournalHeader:
+    """The first line of a journal."""
+
+    metadata: RunMetadata
+    continues: str
+    """The digest of the table that the run continues; empty if there is none, or its rows do not count."""
+
+    def to_line(self) -> bytes:
+        """The line."""
+        return checked_line(metadata_to_json(self.metadata)[:-1] + b',"continues":"%s"}' % self.continues.encode())
+
+
+def parse_header(path: Path, line: bytes) -> JournalHeader | None:
+    """The first line of the journal at `path`; None if it is empty or was torn before that line was whole.
 
     Raises OutputMismatchError if it is no journal of batchocr, OutputError if the line is damaged.
     """
     metadata = metadata_from_json(line)
     if metadata is not None and is_sound(line):
-        return metadata
+        continues = _CONTINUES.search(line)  # up to version 5, a journal holds all rows and continues nothing
+        return JournalHeader(metadata, continues[1].decode() if continues else "")
     is_torn = not line.endswith(b"\n") and len(line) < MAX_METADATA_BYTES
     if is_torn and line[: len(_HEADER_START)] == _HEADER_START[: len(line)]:
         return None
@@ -49,12 +66,12 @@ def metadata_of_header(path: Path, line: bytes) -> RunMetadata | None:
     raise OutputMismatchError(f"{path} is not a journal of batchocr: choose another --out")
 
 
-def metadata_of_journal(out: Path) -> RunMetadata | None:
-    """The metadata of the run that is writing the table at `out`; None if its journal is still empty. Raises
-    OutputError, OutputMismatchError if it is none of ours."""
+def header_of_journal(out: Path) -> JournalHeader | None:
+    """The first line of the journal of the table at `out`; None if it is still empty. Raises OutputError,
+    OutputMismatchError if it is none of ours."""
     journal = journal_path(out)
     with reading(journal), journal.open("rb") as lines:
-        return metadata_of_header(journal, lines.readline(MAX_METADATA_BYTES))
+        return parse_header(journal, lines.readline(MAX_METADATA_BYTES))
 
 
 def require_ours(out: Path) -> None:
@@ -82,8 +99,8 @@ def _looks_like_ours(path: Path) -> bool:
         return b"batchocr.settings" in file.read()
 
 
-def metadata_of_table(out: Path, metadata: RunMetadata) -> RunMetadata | None:
-    """The metadata of the table that an earlier run of these settings left at `out`; None if there is no file.
+def table_to_continue(out: Path, metadata: RunMetadata) -> StoredTable | None:
+    """The table that an earlier run of these settings left at `out`, open; None if there is no file.
 
     Raises OutputMismatchError if the table is of other settings, another shard or not ours, OutputError if it is
     damaged.
@@ -91,14 +108,19 @@ def metadata_of_table(out: Path, metadata: RunMetadata) -> RunMetadata | None:
     if not out.exists():
         require_ours(out)
         return None
-    found = table_for(out).read_metadata(out)
+    found = table_for(out).open_table(out)
     if found is None:
         raise OutputMismatchError(
             f"{out} was not written by this version of batchocr, or is damaged: choose another --out, or replace it "
             "with --overwrite"
         )
-    require_same_settings(out, found, metadata)
-    require_same_shard(out, found, metadata)
+    try:
+        require_same_settings(out, found.metadata, metadata)
+        require_same_shard(out, found.metadata, metadata)
+        _ = found.columns  # which may be damaged
+    except BatchOcrError:
+        found.close()
+        raise
     return found
 
 
@@ -106,8 +128,8 @@ def dtype_of_rows(out: Path) -> DType | None:
     """The data type in which the rows at `out` were read. None if there are none, or none that a run can continue:
     opening the output says why."""
     with suppress(OutputError, OSError):
-        if journal_path(out).is_file() and (found := metadata_of_journal(out)):
-            return dtype_of(found)
+        if journal_path(out).is_file() and (header := header_of_journal(out)):
+            return dtype_of(header.metadata)
         if out.is_file():
             return dtype_of(table_for(out).read_metadata(out))
     return None

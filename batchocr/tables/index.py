@@ -1,11 +1,14 @@
-"""What the journal remembers about each row during a run: its state and where its line is, not its text."""
+"""What a run remembers about each row that it has read: its state and where its line is in the journal, not its text.
+
+Of the rows of the table that it continues, that is looked up in the table.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json
@@ -16,22 +19,25 @@ from batchocr.storage.checksums import is_sound
 
 @dataclass(frozen=True, slots=True)
 class IndexedRow:
-    """A row of the journal without its text."""
+    """A row without its text."""
 
     page_index: int | None
     status: Status
     doc_id: str | None
     page_count: int | None
     attempts: int
-    size: int | None
-    """Of the file when it was read, in bytes; None if unknown, as in a row copied from a table."""
-    mtime_ns: int | None
-    """Of the file when it was read; None if unknown."""
     offset: int
-    """Of its line in the journal, in bytes."""
+    """Of its line in the journal, in bytes; of a row of the table, its number there."""
     length: int
-    """Of its line in the journal, in bytes."""
+    """Of its line in the journal, in bytes; 0 for a row of the table."""
+    file_bytes: int | None = None
+    file_mtime_ns: int | None = None
     error_kind: ErrorKind | None = None
+
+    @property
+    def version(self) -> tuple[int | None, int | None]:
+        """Size and time of the file when it was read."""
+        return self.file_bytes, self.file_mtime_ns
 
 
 _LASTING: Final[frozenset[ErrorKind | None]] = frozenset({"damaged", "unsupported"})
@@ -42,11 +48,15 @@ _QUALITY: dict[Status, int] = {"ok": 2, "degraded": 1, "failed": 0, "skipped": 0
 
 
 class RowIndex:
-    """The rows that count, by document: the last for each (source, page_index), but no failure after a success."""
+    """The rows that count, by document: the last for each (source, page_index), but no failure after a success.
 
-    def __init__(self) -> None:
+    earlier: the rows that a document had before; none for one that is new.
+    """
+
+    def __init__(self, earlier: Callable[[str], Sequence[IndexedRow]] = lambda source: ()) -> None:
         self.end = 0
         """Of the lines that were taken, in bytes: where the next one begins."""
+        self._earlier = earlier
         self._rows: dict[str, list[IndexedRow]] = {}
         self._best: dict[str, dict[int | None, Status]] = {}
 
@@ -58,17 +68,22 @@ class RowIndex:
         self.end += len(line)
         return found is not None
 
+    def forget(self) -> None:
+        """Drop the rows: they are in the table."""
+        self._rows.clear()
+        self._best.clear()
+
     def sources(self) -> Collection[str]:
-        """Every document that has rows."""
+        """Every document of which a line was taken."""
         return self._rows.keys()
 
-    def rows(self, source: str) -> tuple[IndexedRow, ...]:
+    def rows(self, source: str) -> Sequence[IndexedRow]:
         """All rows of a document by page; the row of the document as a whole (page_index None) comes first."""
-        return tuple(self._rows.get(source, ()))
+        return tuple(self._rows_of(source))
 
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:
         """The row of a page, or of the document as a whole; None if there is none yet."""
-        rows = self._rows.get(source, [])
+        rows = self._rows_of(source)
         position = bisect_left(rows, page_rank(page_index), key=_row_rank)
         if position < len(rows) and rows[position].page_index == page_index:
             return rows[position]
@@ -80,7 +95,9 @@ class RowIndex:
 
     def put(self, source: str, row: IndexedRow) -> None:
         """Add a later row. A failure does not replace a success of the same file (`doc_id`)."""
-        rows = self._rows.setdefault(source, [])
+        if source not in self._rows:
+            self._rows[source] = [*self._earlier(source)]
+        rows = self._rows[source]
         if rows:
             row = _sharing(row, rows[-1])
         position = bisect_left(rows, page_rank(row.page_index), key=_row_rank)
@@ -89,6 +106,9 @@ class RowIndex:
         elif not is_failed_again(row, rows[position]):
             self._note_best(source, row, rows[position])
             rows[position] = row
+
+    def _rows_of(self, source: str) -> Sequence[IndexedRow]:
+        return self._rows[source] if source in self._rows else self._earlier(source)
 
     def _note_best(self, source: str, row: IndexedRow, earlier: IndexedRow) -> None:
         best = self._best.get(source, {}).pop(row.page_index, earlier.status)
@@ -101,11 +121,17 @@ def _indexed(line: bytes, offset: int) -> tuple[str, IndexedRow] | None:
     if not is_sound(line):
         return None
     try:
-        entry = from_json(line)
-        of_file = {"size": entry["size"], "mtime_ns": entry["mtime_ns"], "offset": offset, "length": len(line)}
-        return entry["result"]["source"], _ROW.validate_python(entry["result"] | of_file)
+        row = row_of(line)
+        return row["source"], _ROW.validate_python(row | {"offset": offset, "length": len(line)})
     except (ValueError, KeyError, TypeError):  # ValidationError; the first line has other keys
         return None
+
+
+def row_of(line: bytes) -> dict[str, Any]:
+    """The columns of the row in a line of a journal. Up to version 5, it has the row and, beside it, what is known of
+    its file. Raises ValueError, KeyError, TypeError."""
+    row: dict[str, Any] = from_json(line)
+    return row["result"] | {"file_bytes": row["size"], "file_mtime_ns": row["mtime_ns"]} if "result" in row else row
 
 
 def page_rank(page_index: int | None) -> int:
@@ -119,9 +145,10 @@ def _row_rank(row: IndexedRow) -> int:
 
 def _sharing(row: IndexedRow, neighbour: IndexedRow) -> IndexedRow:
     """The row with its neighbour's objects if they describe the same file: this halves what a row takes."""
-    if (row.doc_id, row.size, row.mtime_ns) != (neighbour.doc_id, neighbour.size, neighbour.mtime_ns):
+    if (row.doc_id, row.version) != (neighbour.doc_id, neighbour.version):
         return row
-    return replace(row, doc_id=neighbour.doc_id, size=neighbour.size, mtime_ns=neighbour.mtime_ns)
+    of_file = {name: getattr(neighbour, name) for name in ("doc_id", "file_bytes", "file_mtime_ns")}
+    return replace(row, **of_file)
 
 
 def is_failed_again(later: IndexedRow | PageResult, earlier: IndexedRow) -> bool:

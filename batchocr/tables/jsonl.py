@@ -9,8 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import accumulate, islice
 from pathlib import Path
+
+import pyarrow as pa
+from pydantic_core import from_json as parse
 
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
@@ -19,37 +25,144 @@ from batchocr.tables.atomic import atomic_file, reading, writing
 from batchocr.tables.files import metadata_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
+    SCHEMA_VERSION,
     RunMetadata,
     from_json,
     metadata_from_json,
     metadata_to_json,
     to_json,
 )
+from batchocr.tables.settled import SETTLED_SCHEMA, Kept, SettledColumns
 
 _ROW_START = re.compile(rb'\{"source":"(?:[^"\\]|\\.)*","page_index":(?:null|\d+),"status":"')
 _START_BYTES = 1 << 16
 _SIZE = re.compile(rb',"bytes":(\d+),"sha256":')
+_DIGEST = re.compile(rb',"sha256":"([0-9a-f]{64})"')
+_LOOKED_AT_ONCE = 256
+_CHUNK_BYTES = 1 << 20
 
 
-def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None:
+def write(
+    path: Path,
+    rows: Iterable[PageResult | Kept],
+    metadata: RunMetadata,
+    *,
+    earlier: JsonLinesTable | None = None,
+    written: Callable[[str], None] = lambda digest: None,
+) -> None:
     """Write the rows, in order, atomically; only one row at a time is in memory. Raises OutputError.
 
-    Between the former table and this one there is a moment without metadata, and none with that of the other.
+    earlier: the table of which rows are kept.
+
+    written: called with the digest just before the table takes its place. Between the former table and this one there
+    is a moment without metadata, and none with that of the other.
     """
     digest = hashlib.sha256()
     with atomic_file(path) as file:
-        for result in rows:
-            line = to_json(result) + b"\n"
-            digest.update(line)
-            file.write(line)
+        for row in rows:
+            if isinstance(row, PageResult):
+                lines: Iterable[bytes] = [to_json(row) + b"\n"]
+            else:
+                assert earlier is not None
+                lines = earlier.kept(row)
+            for line in lines:
+                digest.update(line)
+                file.write(line)
         num_bytes = file.tell()
         file.flush()
         os.fsync(file.fileno())  # a table that cannot be stored leaves the former one its metadata
+        written(digest.hexdigest())
         with writing(metadata_path(path)):
             metadata_path(path).unlink(missing_ok=True)
+    _write_metadata(path, metadata, num_bytes, digest.hexdigest())
+
+
+def _write_metadata(path: Path, metadata: RunMetadata, num_bytes: int, digest: str) -> None:
     with atomic_file(metadata_path(path)) as file:
-        keys = b',"bytes":%d,"sha256":"%s"}' % (num_bytes, digest.hexdigest().encode())
+        keys = b',"bytes":%d,"sha256":"%s"}' % (num_bytes, digest.encode())
         file.write(checked_line(metadata_to_json(metadata)[:-1] + keys))
+
+
+def restore_metadata(path: Path, metadata: RunMetadata, digests: Collection[str]) -> None:
+    """Write what a run that was killed has left to be written beside a table that has one of these digests. Nothing
+    happens to any other file, or if there are metadata. Raises OutputError."""
+    if metadata_path(path).exists() or not path.exists():
+        return
+    with reading(path), open(path, "rb") as lines:
+        if (digest := hashlib.file_digest(lines, "sha256").hexdigest()) in digests:
+            _write_metadata(path, metadata, lines.tell(), digest)
+
+
+def open_table(path: Path) -> JsonLinesTable | None:
+    """A table of ours; None if it is none. Raises OutputError if its metadata are damaged, or are of another table."""
+    if (metadata := read_metadata(path)) is None:
+        return None
+    return JsonLinesTable(path, metadata)
+
+
+class JsonLinesTable:
+    """A table of ours, open: what is read is of this file, whatever takes its place. Its methods raise OutputError."""
+
+    def __init__(self, path: Path, metadata: RunMetadata) -> None:
+        self.metadata = metadata
+        self._path = path
+        with reading(path):
+            self._file = path.open("rb")
+        self._offsets = [0]
+        """Of the lines, and of the end."""
+        said = _DIGEST.search(_metadata_line(path))
+        self.digest = said[1].decode() if said else ""
+        """By which a run knows the table again."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the table has."""
+        return self.columns.num_rows
+
+    def require_whole(self) -> None:
+        """Raise OutputError if the file is not as it was written: `columns` does so."""
+        _ = self.columns
+
+    @cached_property
+    def columns(self) -> SettledColumns:
+        """The rows without their text."""
+        with reading(self._path):
+            self._file.seek(0)
+            _require_same_table(self._path, hashlib.file_digest(self._file, "sha256").hexdigest())
+            self._file.seek(0)
+            return SettledColumns(self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        while lines := list(islice(self._file, _LOOKED_AT_ONCE)):
+            self._offsets += accumulate(map(len, lines[1:]), initial=self._offsets[-1] + len(lines[0]))
+            yield pa.RecordBatch.from_pylist([parse(line) for line in lines], schema=SETTLED_SCHEMA)
+
+    def rows(self, start: int, stop: int) -> Iterator[PageResult]:
+        """Yield these rows, in order."""
+        return (from_json(self._line(row)) for row in range(start, stop))
+
+    def kept(self, rows: Kept) -> Iterator[bytes]:
+        """The lines of these rows, in the columns of this version."""
+        if rows.version is None and self.metadata.schema_version == SCHEMA_VERSION:
+            return self._pieces(self._offsets[rows.start], self._offsets[rows.stop])
+        results = self.rows(rows.start, rows.stop)
+        if (version := rows.version) is not None:
+            results = (replace(row, file_bytes=version[0], file_mtime_ns=version[1]) for row in results)
+        return (to_json(row) + b"\n" for row in results)
+
+    def _line(self, row: int) -> bytes:
+        return b"".join(self._pieces(self._offsets[row], self._offsets[row + 1]))
+
+    def _pieces(self, start: int, stop: int) -> Iterator[bytes]:
+        """Yield what is between these bytes of the file."""
+        for begin in range(start, stop, _CHUNK_BYTES):
+            with reading(self._path):
+                piece = os.pread(self._file.fileno(), min(_CHUNK_BYTES, stop - begin), begin)
+            yield piece
 
 
 def read_metadata(path: Path) -> RunMetadata | None:

@@ -64,8 +64,8 @@ def require_free(out: Path, parts: Sequence[TablePart], *, overwrite: bool) -> N
 
 def require_finished(tables: Sequence[str]) -> None:
     """Raise OutputMismatchError if a part has only its journal, which a folder or a glob would leave out unseen. A
-    journal beside its table is allowed: pages that failed may be tried again. One that is newer than its table, as a
-    later run has not ended, is logged. Stores hold finished tables only. Raises OutputError."""
+    journal beside its table, of a later run that has not ended, is logged. Stores hold finished tables only. Raises
+    OutputError."""
     here = [name for name in tables if not is_uri(name)]
     for path in (path for name in here for path in find_tables(name, partial=True)):
         if not path.exists():

@@ -17,11 +17,10 @@ from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.pages.input.globs import natural_key
 from batchocr.storage.uris import is_uri
 from batchocr.tables import derived, jsonl
-from batchocr.tables.atomic import reading
-from batchocr.tables.earlier import metadata_of_journal
+from batchocr.tables.earlier import header_of_journal
 from batchocr.tables.files import how_to_restore, is_beside_a_table, journal_path, metadata_path, table_of_journal
-from batchocr.tables.index import RowIndex, page_rank
-from batchocr.tables.journal import read_row
+from batchocr.tables.index import page_rank
+from batchocr.tables.journal import unfinished_rows
 from batchocr.tables.remote_output import fetch_tables
 from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
 from batchocr.tables.table import could_be_table, table_for
@@ -39,7 +38,7 @@ class TablePart:
     path: Path
     metadata: RunMetadata
     is_partial: bool
-    """Whether its rows are those of the journal beside it, because there is one."""
+    """Whether its rows are those of the journal beside it and of the table below, because there is a journal."""
     is_derived: bool = False
     """Whether another program made it of a table of ours."""
 
@@ -47,7 +46,7 @@ class TablePart:
         """Yield the rows in the table's order. Raises OutputError."""
         if self.is_derived:
             return derived.read_rows(self.path)
-        return _rows_of_journal(self.path) if self.is_partial else table_for(self.path).read_rows(self.path)
+        return unfinished_rows(self.path) if self.is_partial else table_for(self.path).read_rows(self.path)
 
 
 class StoredRows:
@@ -152,33 +151,14 @@ def read_metadata(path: Path) -> RunMetadata:
 
 def _open_part(path: Path, *, partial: bool, ours: bool) -> TablePart:
     if partial and journal_path(path).is_file():
-        metadata = metadata_of_journal(path)
-        if metadata is None:
+        header = header_of_journal(path)
+        if header is None:
             raise OutputError(f"{journal_path(path)} is still empty: the run has not begun to read")
-        return TablePart(path, _readable(path, metadata), is_partial=True)
+        return TablePart(path, _readable(path, header.metadata), is_partial=True)
     metadata = table_for(path).read_metadata(path)
     if not ours and (metadata is None or (table_for(path) is jsonl and jsonl.is_derived(path))):
         return TablePart(path, derived.read_metadata(path), is_partial=False, is_derived=True)
     return TablePart(path, read_metadata(path), is_partial=False)
-
-
-def _rows_of_journal(out: Path) -> Iterator[PageResult]:
-    """Yield the rows that are finished: the documents in the order in which they came first, each in page order.
-
-    The journal may be that of a run at work, which is not held up: what counts is what was in it at first. What is
-    damaged or torn is left out, as its page will be read again. Raises OutputError.
-    """
-    journal = journal_path(out)
-    with reading(journal), journal.open("rb") as lines:
-        index = RowIndex()
-        for line in lines:
-            index.take(line)
-        for source in index.sources():
-            for row in index.rows(source):
-                result = read_row(lines, row)
-                if result is None:
-                    raise OutputError(f"{journal} was damaged or replaced while it was read: run the command again")
-                yield result
 
 
 def _readable(path: Path, metadata: RunMetadata) -> RunMetadata:

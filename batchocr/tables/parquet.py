@@ -1,17 +1,22 @@
 """The table as Parquet: zstd, row groups of 256 pages, the run's metadata in the file's metadata.
 
-Pages have checksums, for every reader. They do not cover what says where the pages are and what they mean, so the
-metadata also holds the file's size and a SHA-256 of the whole file, itself left out. They are compared before anything
-is taken from the file: no damage reaches the Parquet library. Another size means that another program wrote the file
-and kept our metadata.
+Pages have checksums, for every reader. They do not cover the footer, which says where the pages are and what they mean,
+so the metadata also holds the file's size, a SHA-256 of the footer, and one of the whole file, each of them itself left
+out. Size and footer are compared before anything is taken from the file, and the whole before rows are read or copied.
+What a run reads before, to see what has changed, are pages with checksums. Another size means that another program
+wrote the file and kept our metadata.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from itertools import islice
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +28,7 @@ from batchocr.errors import OutputError
 from batchocr.tables.atomic import atomic_file, reading
 from batchocr.tables.files import how_to_restore
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, from_row, to_row
+from batchocr.tables.settled import SETTLED_SCHEMA, Kept, SettledColumns
 
 ROW_GROUP_PAGES = 256
 
@@ -36,6 +42,11 @@ _BEFORE_DIGEST = _DIGEST_KEY.encode() + b"\x18\x40"
 """What stands before the digest in the file: Thrift's compact protocol writes a pair of strings as the key, the type of
 the next field, the value's length, the value."""
 
+_FOOTER_KEY = "batchocr.footer_sha256"
+_BEFORE_FOOTER = _FOOTER_KEY.encode() + b"\x18\x40"
+_FOOTER_END = struct.Struct("<I4x")
+"""How long the footer is, which says where the pages are and what they mean, and a magic number."""
+
 _SIZE_KEY = "batchocr.bytes"
 _NO_SIZE = b"0" * 20
 _BEFORE_SIZE = _SIZE_KEY.encode() + b"\x18\x14"
@@ -45,51 +56,210 @@ _MAX_TAIL_BYTES = 1 << 20
 
 _CHUNK_BYTES = 1 << 20
 
+_LOOKED_AT_ONCE = 1 << 14
+"""Rows, when only a few columns are read."""
+_OF_BLOCKS = (".confidence", ".finish_reason")
+
 _SOUND: set[tuple[int, int, int, int]] = set()
 """Files whose digest this process has compared, by device, inode, size and time of change: each is hashed once."""
 
 
-def write(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None:
-    """Write the rows, in order, atomically; only one row group at a time is in memory. Raises OutputError."""
+def write(
+    path: Path,
+    rows: Iterable[PageResult | Kept],
+    metadata: RunMetadata,
+    *,
+    earlier: ParquetTable | None = None,
+    written: Callable[[str], None] = lambda digest: None,
+) -> None:
+    """Write the rows, in order, atomically; only one row group at a time is in memory. Raises OutputError.
+
+    earlier: the table of which rows are kept. written: called with the digest just before the table takes its place.
+    """
     schema = PAGE_SCHEMA.with_metadata(encode_metadata(metadata))
-    remaining = iter(rows)
     with atomic_file(path) as file:
         with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
-            while group := [to_row(result) for result in islice(remaining, ROW_GROUP_PAGES)]:
-                writer.write_table(pa.Table.from_pylist(group, schema=schema))
-            writer.add_key_value_metadata({_SIZE_KEY: _NO_SIZE.decode(), _DIGEST_KEY: _NO_DIGEST.decode()})
-        size, position = _find(file, _BEFORE_SIZE), _find(file, _BEFORE_DIGEST)
-        assert size is not None and position is not None
+            for group in _grouped(rows, earlier):
+                writer.write_table(_as_arrow(group, earlier))
+            digests = dict.fromkeys((_FOOTER_KEY, _DIGEST_KEY), _NO_DIGEST.decode())
+            writer.add_key_value_metadata({_SIZE_KEY: _NO_SIZE.decode(), **digests})
         num_bytes = file.seek(0, os.SEEK_END)
-        file.seek(size)
-        file.write(b"%020d" % num_bytes)
+        _fill_in(file, _BEFORE_SIZE, b"%020d" % num_bytes)
+        _fill_in(file, _BEFORE_FOOTER, _footer_digest(file))
+        position = _find(file, _BEFORE_DIGEST)
+        assert position is not None
         digest = _digest_without(file, position)
-        file.seek(position)
-        file.write(digest)
+        _fill_in(file, _BEFORE_DIGEST, digest)
+        written(digest.decode())
+
+
+def _grouped(rows: Iterable[PageResult | Kept], earlier: ParquetTable | None) -> Iterator[Sequence[PageResult | Kept]]:
+    """Yield what each row group is made of: a group ends where a document ends, unless that has hundreds of pages."""
+    group: list[PageResult | Kept] = []
+    num_rows, source = 0, ""
+    for row in rows:
+        if isinstance(row, PageResult):
+            if num_rows >= (2 if row.source == source else 1) * ROW_GROUP_PAGES:
+                yield group
+                group, num_rows = [], 0
+            group.append(row)
+            num_rows, source = num_rows + 1, row.source
+            continue
+        assert earlier is not None
+        while row.start < row.stop:
+            if num_rows >= ROW_GROUP_PAGES:
+                yield group
+                group, num_rows = [], 0
+            full = row.start + ROW_GROUP_PAGES - num_rows
+            stop = min(row.stop, full + ROW_GROUP_PAGES, earlier.columns.begin_of_document(full))
+            group.append(row._replace(stop=stop))
+            num_rows += stop - row.start
+            row = row._replace(start=stop)
+    if group:
+        yield group
+
+
+def _as_arrow(group: Iterable[PageResult | Kept], earlier: ParquetTable | None) -> pa.Table:
+    tables: list[pa.Table] = []
+    for _, rows in groupby(group, key=type):
+        (*several,) = rows
+        read = [to_row(row) for row in several if isinstance(row, PageResult)]
+        tables += [pa.Table.from_pylist(read, schema=PAGE_SCHEMA)] if read else []
+        tables += [earlier.kept(row) for row in several if earlier is not None and isinstance(row, Kept)]
+    return pa.concat_tables(tables)
+
+
+def open_table(path: Path) -> ParquetTable | None:
+    """A table of ours; None if it is none. Raises OutputError if it is one and its footer is damaged."""
+    with reading(path), ExitStack() as undo:
+        file = undo.enter_context(open(path, "rb"))
+        if not _has_sound_footer(path, file):
+            return None
+        metadata = decode_metadata(pq.read_schema(file).metadata)
+        if metadata is None:
+            return None
+        undo.pop_all()
+        return ParquetTable(path, file, metadata)
 
 
 def read_metadata(path: Path) -> RunMetadata | None:
     """The metadata of the run that wrote the file; None if it is not a table of ours. Raises OutputError if it is, and
-    is damaged."""
-    with reading(path), open(path, "rb") as file:
-        if not _has_sound_digest(path, file):
-            return None
-        return decode_metadata(pq.read_schema(file).metadata)
+    its footer is damaged."""
+    if (table := open_table(path)) is None:
+        return None
+    with closing(table):
+        return table.metadata
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:
     """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read or is damaged."""
-    with reading(path), open(path, "rb") as file:
-        if not _has_sound_digest(path, file):
-            raise OutputError(f"{path} was not written by this version of batchocr, or is damaged")
+    if (table := open_table(path)) is None:
+        raise OutputError(f"{path} was not written by this version of batchocr, or is damaged")
+    with closing(table):
+        table.require_whole()
+        yield from table.rows(0, table.num_rows)
+
+
+class ParquetTable:
+    """A table of ours, open: what is read is of this file, whatever takes its place. Its methods raise OutputError."""
+
+    def __init__(self, path: Path, file: BinaryIO, metadata: RunMetadata) -> None:
+        self.metadata = metadata
+        self._path = path
+        self._file = file
+        self._parquet = pq.ParquetFile(file, page_checksum_verification=True)
+        described = self._parquet.metadata
+        groups = range(described.num_row_groups)
+        self._ends = list(accumulate(described.row_group(index).num_rows for index in groups))
+        self._last: tuple[int, pa.Table] = (-1, PAGE_SCHEMA.empty_table())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._parquet.close()
+        self._file.close()
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the table has."""
+        return self._ends[-1] if self._ends else 0
+
+    @property
+    def digest(self) -> str:
+        """By which a run knows the table again."""
+        return _value(self._file, _BEFORE_DIGEST, _NO_DIGEST).decode()
+
+    def require_whole(self) -> None:
+        """Raise OutputError if the file is not as it was written."""
+        with reading(self._path):
+            _has_sound_digest(self._path, self._file)
+
+    @cached_property
+    def columns(self) -> SettledColumns:
+        """The rows without their text."""
+        with self._sound():
+            leaves = (self._parquet.schema.column(index).path for index in range(len(self._parquet.schema)))
+            of_blocks = [leaf for leaf in leaves if leaf.startswith("blocks.") and leaf.endswith(_OF_BLOCKS)]
+            names = [name for name in SETTLED_SCHEMA.names if name in self._parquet.schema_arrow.names]
+            names.remove("blocks")
+            return SettledColumns(self._parquet.iter_batches(_LOOKED_AT_ONCE, columns=[*names, *of_blocks]))
+
+    def rows(self, start: int, stop: int) -> Iterator[PageResult]:
+        """Yield these rows, in order."""
+        for group in self._groups(start, stop):
+            for batch in group.to_batches(max_chunksize=_ROWS_AT_ONCE):
+                with self._sound():
+                    rows = [from_row(row) for row in batch.to_pylist()]
+                yield from rows
+
+    def kept(self, rows: Kept) -> pa.Table:
+        """These rows, in the columns of this version."""
+        with self._sound():
+            table = pa.concat_tables(map(_in_these_columns, self._groups(rows.start, rows.stop)))
+        for name, value in zip(("file_bytes", "file_mtime_ns"), rows.version or (), strict=False):
+            index = PAGE_SCHEMA.get_field_index(name)
+            table = table.set_column(
+                index, PAGE_SCHEMA.field(index), pa.repeat(pa.scalar(value, pa.int64()), len(table))
+            )
+        return table
+
+    def _groups(self, start: int, stop: int) -> Iterator[pa.Table]:
+        """Yield what of each row group is between these rows. The last one that was read is kept, for the next call."""
+        while start < stop:
+            index = bisect_right(self._ends, start)
+            if self._last[0] != index:
+                with self._sound():
+                    self._last = index, self._parquet.read_row_group(index)
+            begin, end = self._ends[index] - len(self._last[1]), min(stop, self._ends[index])
+            yield self._last[1].slice(start - begin, end - start)
+            start = end
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
         try:
-            with pq.ParquetFile(file, page_checksum_verification=True) as table:
-                # pyarrow's own `iter_batches` took 1.7 MB more for each file that is open.
-                for index in range(table.num_row_groups):
-                    for batch in table.read_row_group(index).to_batches(max_chunksize=_ROWS_AT_ONCE):
-                        yield from [from_row(row) for row in batch.to_pylist()]
+            yield
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise OutputError(f"cannot read {path}: {error}; it is damaged: {how_to_restore(path)}") from error
+            raise OutputError(
+                f"cannot read {self._path}: {error}; it is damaged: {how_to_restore(self._path)}"
+            ) from error
+
+
+def _in_these_columns(table: pa.Table) -> pa.Table:
+    """Rows in the columns of this version, whichever they were written in."""
+    if table.schema.equals(PAGE_SCHEMA):
+        return table
+    return pa.Table.from_pylist([to_row(from_row(row)) for row in table.to_pylist()], schema=PAGE_SCHEMA)
+
+
+def _has_sound_footer(path: Path, file: BinaryIO) -> bool:
+    """Whether the file has the digests of a table of ours; of one without a digest of its footer, all is hashed. Raises
+    OutputError if it is not as it was written."""
+    if _find(file, _BEFORE_FOOTER) is None:
+        return _has_sound_digest(path, file)
+    if _is_derived(file):
+        return False
+    if _value(file, _BEFORE_FOOTER, _NO_DIGEST) != _footer_digest(file):
+        raise OutputError(f"{path} was damaged or changed since it was written: {how_to_restore(path)}")
+    return True
 
 
 def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
@@ -113,11 +283,7 @@ def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
 
 def _is_derived(file: BinaryIO) -> bool:
     """Whether another program wrote the file, with the metadata of a table of ours: damage does not change the size."""
-    position = _find(file, _BEFORE_SIZE)
-    if position is None:
-        return False
-    file.seek(position)
-    said = file.read(len(_NO_SIZE))
+    said = _value(file, _BEFORE_SIZE, _NO_SIZE)
     return said.isdigit() and int(said) != file.seek(0, os.SEEK_END)
 
 
@@ -127,6 +293,36 @@ def _find(file: BinaryIO, before: bytes) -> int | None:
     file.seek(start)
     position = file.read(_MAX_TAIL_BYTES).rfind(before)
     return None if position < 0 else start + position + len(before)
+
+
+def _value(file: BinaryIO, before: bytes, empty: bytes) -> bytes:
+    """The value behind this, which is as long as an empty one; nothing if there is none."""
+    if (position := _find(file, before)) is None:
+        return b""
+    file.seek(position)
+    return file.read(len(empty))
+
+
+def _fill_in(file: BinaryIO, before: bytes, value: bytes) -> None:
+    """Write the value behind this in a table that is being written."""
+    position = _find(file, before)
+    assert position is not None
+    file.seek(position)
+    file.write(value)
+
+
+def _footer_digest(file: BinaryIO) -> bytes:
+    """SHA-256 (hex) of what says where the pages are and what they mean, as it was before the digests were written."""
+    file.seek(-_FOOTER_END.size, os.SEEK_END)
+    (length,) = _FOOTER_END.unpack(file.read(_FOOTER_END.size))
+    start = max(0, file.seek(0, os.SEEK_END) - _FOOTER_END.size - length)
+    file.seek(start)
+    footer = bytearray(file.read())
+    for before in (_BEFORE_FOOTER, _BEFORE_DIGEST):
+        position = footer.rfind(before)
+        if position >= 0:
+            footer[position + len(before) : position + len(before) + len(_NO_DIGEST)] = _NO_DIGEST
+    return hashlib.sha256(footer).hexdigest().encode()
 
 
 def _digest_without(file: BinaryIO, position: int) -> bytes:

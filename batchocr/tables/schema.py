@@ -22,13 +22,13 @@ from batchocr.config import Config
 from batchocr.data import Block, PageResult, valid_text
 from batchocr.errors import OutputMismatchError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Changes whenever the columns do."""
 
-READABLE_VERSIONS = (2, 3, 4, SCHEMA_VERSION)
-"""Versions 2 and 3 lack the `text_source` of a block, version 2 also `ink_outside` and `text_layer_agreement`: these
-are null then. So are columns that came without a new version. Up to version 4, the `tokens` of a block are called
-`output_tokens`."""
+READABLE_VERSIONS = (2, 3, 4, 5, SCHEMA_VERSION)
+"""Up to version 5, there are no `file_bytes` and `file_mtime_ns`. Versions 2 and 3 lack the `text_source` of a block,
+version 2 also `ink_outside` and `text_layer_agreement`: these are null then. So are columns that came without a new
+version. Up to version 4, the `tokens` of a block are called `output_tokens`."""
 
 MAX_METADATA_BYTES = 1 << 20
 """A line of metadata is shorter; what a file of someone else has in its place may be anything."""
@@ -185,7 +185,9 @@ def _together(name: str, one: str, other: str) -> str | None:
         return one
     if name == "only":
         return None
-    return f"{one},{other}" if name == "pages" else str(max(int(one), int(other)))
+    if name == "pages":
+        return ",".join(dict.fromkeys([*one.split(","), *other.split(",")]))
+    return str(max(int(one), int(other)))
 
 
 def selection_together(several: Sequence[RunMetadata]) -> dict[str, str] | None:
@@ -251,6 +253,11 @@ def from_row(row: Mapping[str, Any]) -> PageResult:
 def to_json(result: PageResult) -> bytes:
     """The result as one JSON object, UTF-8, on one line."""
     return _PAGE.dump_json(storable(result))
+
+
+def content_to_json(result: PageResult) -> bytes:
+    """All of a result but what it says of the file's size and time: what has changed if the page has."""
+    return _PAGE.dump_json(storable(result), exclude={"file_bytes", "file_mtime_ns"})
 
 
 def from_json(line: bytes) -> PageResult:

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
 from batchocr.tables import jsonl, parquet
 from batchocr.tables.schema import RunMetadata
+from batchocr.tables.settled import Kept, SettledColumns
 
 TABLE_SUFFIXES = (".parquet", ".jsonl")
+
+
+class StoredTable(Protocol):
+    """A table that is open; see the modules."""
+
+    metadata: RunMetadata
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def columns(self) -> SettledColumns: ...
+
+    def rows(self, start: int, stop: int) -> Iterator[PageResult]: ...
+
+    def require_whole(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class TableFormat(Protocol):
     """What each format's module offers; see the modules for what they raise."""
 
-    def write(self, path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None: ...
+    def write(
+        self,
+        path: Path,
+        rows: Iterable[PageResult | Kept],
+        metadata: RunMetadata,
+        *,
+        earlier: Any = None,
+        written: Callable[[str], None] = ...,
+    ) -> None: ...
+
+    def open_table(self, path: Path) -> StoredTable | None: ...
 
     def read_metadata(self, path: Path) -> RunMetadata | None: ...
 

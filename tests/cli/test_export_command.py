@@ -19,7 +19,7 @@ from batchocr.data import PageResult
 from batchocr.documents.export.formats import FORMAT_NAMES
 from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.pages.input.sources import find_documents
-from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.journal import Journal
 from tests.support.documents import METADATA, block, draw, rows_of, text_row, write_table
 from tests.support.running import said_by
 
@@ -125,10 +125,10 @@ def test_what_a_run_that_goes_on_has_read_is_exported_and_later_the_rest(
 ) -> None:
     out = tmp_path / "t.parquet"
     with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
-        journal.append(JournalEntry(rows[0], size=1, mtime_ns=1))
+        journal.append(rows[0])
         assert run(out, "--to", "out", "--input", "in")[0] == 6
         assert run(out, "--to", "out", "--input", "in", "--partial")[0] == 0
-        journal.append(JournalEntry(rows[1], size=1, mtime_ns=1))
+        journal.append(rows[1])
         assert "1 written, 1 as before" in run(out, "--to", "out", "--input", "in", "--partial")[2]
 
 

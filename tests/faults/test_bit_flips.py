@@ -6,6 +6,7 @@ import os
 import random
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError
 from batchocr.tables.files import journal_path, metadata_path
-from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.journal import Journal
 from batchocr.tables.table import table_for
 from tests.support.documents import METADATA, text_row
 from tests.support.jobs import FULL
@@ -38,7 +39,7 @@ def make_rows(count: int) -> list[PageResult]:
     return [*rows, PageResult("e.pdf", None, "failed", error_kind="damaged", error_message="no trailer")]
 
 
-ROWS = make_rows(24)
+ROWS = [replace(row, file_bytes=1000, file_mtime_ns=12345) for row in make_rows(24)]
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_no_flipped_bit_in_a_journal_changes_a_row(memory: Path, monkeypatch: py
 
     with open_journal() as journal:
         for row in ROWS:
-            journal.append(JournalEntry(row, size=1000, mtime_ns=12345))
+            journal.append(row)
     num_refused = num_missing = 0
     for damaged in flipped(journal_path(out).read_bytes()):
         journal_path(out).write_bytes(damaged)
@@ -79,7 +80,7 @@ def test_no_flipped_bit_in_a_journal_changes_a_row(memory: Path, monkeypatch: py
                 assert [journal.read(row.source, row.page_index) for row in found] == found
                 known = [row for source in journal.sources() for row in journal.rows(source)]
                 assert len(known) == len(found), "a row that nobody wrote"
-                assert {(row.size, row.mtime_ns) for row in known} == {(1000, 12345)}
+                assert {row.version for row in known} == {(1000, 12345)}
                 num_missing += len(ROWS) - len(found)
         except OutputError:
             num_refused += 1
@@ -105,7 +106,7 @@ def test_no_flipped_bit_in_a_parquet_table_changes_its_metadata(memory: Path) ->
     for damaged in flipped(out.read_bytes()):
         out.write_bytes(damaged)
         try:
-            assert table.read_metadata(out) is None
+            assert table.read_metadata(out) in (None, METADATA)
         except OutputError as error:
             assert "was damaged or changed since it was written" in str(error)
 

@@ -79,7 +79,7 @@ def test_a_run_interrupted_at_random_moments_ends_with_the_table_of_one_that_was
 
     with journal(out).open("rb") as all_runs:
         report = job.run(out)
-        assert all_runs.read().count(b"\n") - 1 == NUM_PAGES, "a page was finished twice"
+        assert len(all_runs.read().splitlines()[1:-1]) == NUM_PAGES, "a page was finished twice"
     assert texts(read_rows(out)) == texts(job.rows)
     assert (report.items.ok, report.items.found, report.complete) == (NUM_PAGES, NUM_PAGES, True)
     lost = len(moments) * PAGES_IN_FLIGHT if number == signal.SIGKILL else 0

@@ -18,8 +18,9 @@ from batchocr.job.output_job import _counting_on
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
 from batchocr.tables.index import is_failed_again
-from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata
+from tests.support.given_rows import known_rows
 from tests.support.simulated import CRASHES, DAMAGED, HANGS, Simulated, SimulatedMachine
 
 METADATA = RunMetadata("1", "m", "m", "s", {})
@@ -60,10 +61,9 @@ class Job:
             for key, result in machine.pipeline(plan).results(stop, lambda: None):
                 assert key not in seen, "a row was emitted twice"
                 seen.add(key)
-                file = plan.states[key.document]
                 earlier = journal.find(result.source, result.page_index)
                 if earlier is None or not is_failed_again(result, earlier):
-                    journal.append(JournalEntry(_counting_on(result, earlier), file.size, file.mtime_ns))
+                    journal.append(_counting_on(result, earlier))
                 if len(seen) == stop_at:
                     stop.request()
             assert plan.is_complete or stop_at is not None
@@ -71,7 +71,7 @@ class Job:
             self.num_documents = plan.copies.num_documents
             if not plan.is_complete:
                 return {}
-            rows = [journal.read(self._name(key.document), key.page_index) for key in plan.known_rows()]
+            rows = [journal.read(self._name(key.document), key.page_index) for key in known_rows(plan)]
             return {(row.source, row.page_index): row for row in rows}
 
     def _name(self, number: int) -> str:

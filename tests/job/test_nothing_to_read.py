@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from batchocr.config import Config, DType
 from batchocr.job.session import Session
 from batchocr.processes.engine_messages import DeviceFound
 from batchocr.processes.engines import EngineProcess, Engines
-from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.journal import Journal
 from batchocr.tables.table import table_for
 from tests.support.documents import block, rows_of
 from tests.support.running import QUICK_MODEL, draw_pdf, journal, raising, read_rows, said_by
@@ -45,7 +46,7 @@ def begun(documents: Path, kept_in: str, dtype: DType = "float32", num_pages: in
         file = (documents / "a.pdf").stat()
         with Journal.open(out, metadata, resume=True, overwrite=False) as kept:
             for row in rows:
-                kept.append(JournalEntry(row, file.st_size, file.st_mtime_ns))
+                kept.append(replace(row, file_bytes=file.st_size, file_mtime_ns=file.st_mtime_ns))
     else:
         table_for(out).write(out, rows, metadata)
     return out

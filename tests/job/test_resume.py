@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -23,8 +24,7 @@ from batchocr.job.stats.report import require_place
 from batchocr.job.stop import StopSwitch
 from batchocr.tables import parquet
 from batchocr.tables.files import UNFINISHED_REPORT, metadata_path, report_path, temporary_path
-from batchocr.tables.journal import Journal, JournalEntry
-from batchocr.tables.schema import RunMetadata
+from batchocr.tables.journal import Journal
 from tests.support.jobs import Job, Killed, kill_a_run, make_job, started
 from tests.support.running import (
     draw_pdf,
@@ -199,9 +199,9 @@ def test_the_table_is_built_when_the_work_is_over(job: Job, tmp_path: Path, monk
     num_workers = []
     write = parquet.write
 
-    def noting(path: Path, rows: Iterable[PageResult], metadata: RunMetadata) -> None:
+    def noting(*args: Any, **options: Any) -> None:
         num_workers.append(len(workers_of(psutil.Process())))
-        write(path, rows, metadata)
+        write(*args, **options)
 
     monkeypatch.setattr(parquet, "write", noting)
     assert job.run(tmp_path / "table.parquet", limit=1).table_seconds > 0
@@ -237,7 +237,7 @@ def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed
             (folder / f"{number:04}.pdf").write_bytes(b"unchanged")
             file = (folder / f"{number:04}.pdf").stat()
             row = PageResult(f"{number:04}.pdf", 0, "ok", doc_id=str(number), page_count=1)
-            journal.append(JournalEntry(row, file.st_size, file.st_mtime_ns))
+            journal.append(replace(row, file_bytes=file.st_size, file_mtime_ns=file.st_mtime_ns))
     report = batchocr.run(
         folder, out=out, model=job.model, workers=1, stop=stop, progress=lambda _: stop.request("terminated")
     )

@@ -16,7 +16,7 @@ from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import documents_without_rows
 from batchocr.processes.messages import Opened
 from batchocr.tables.index import IndexedRow
-from tests.support.given_rows import GivenRows
+from tests.support.given_rows import GivenRows, known_rows
 
 
 @dataclass
@@ -24,6 +24,10 @@ class Finished:
     """Stands for the journal: rows of earlier runs, by source."""
 
     by_source: dict[str, tuple[IndexedRow, ...]] = field(default_factory=dict)
+    earlier = None
+
+    def source_of(self, doc_id: str) -> None:
+        return None
 
     def sources(self) -> Collection[str]:
         return self.by_source.keys()
@@ -54,7 +58,7 @@ def open_next(plan: RowPlan, page_count: int) -> None:
 
 def all_rows(plan: RowPlan) -> list[tuple[int, int | None]]:
     """The rows of the output."""
-    return [(key.document, key.page_index) for key in plan.known_rows()]
+    return [(key.document, key.page_index) for key in known_rows(plan)]
 
 
 def row(
@@ -63,10 +67,10 @@ def row(
     status: Status = "ok",
     doc_id: str | None = "id-0",
     page_count: int | None = 3,
-    size: int | None = None,
-    mtime_ns: int | None = None,
+    file_bytes: int | None = None,
+    file_mtime_ns: int | None = None,
 ) -> IndexedRow:
-    return IndexedRow(page_index, status, doc_id, page_count, 1, size, mtime_ns, offset=0, length=1)
+    return IndexedRow(page_index, status, doc_id, page_count, 1, 0, 1, file_bytes, file_mtime_ns)
 
 
 def test_a_document_that_takes_long_to_open_does_not_hold_up_those_behind_it() -> None:
@@ -138,7 +142,7 @@ def test_a_document_that_cannot_be_opened_is_one_row_and_known_by_its_size_and_t
     assert reading.remaining() == [(0, None)]
     state = plan.states[0]
     assert (state.problem, state.doc_id) == (Failure("damaged", "no trailer"), "id-0")
-    assert {"size": state.size, "mtime_ns": state.mtime_ns} == as_it_was(tmp_path)
+    assert {"file_bytes": state.size, "file_mtime_ns": state.mtime_ns} == as_it_was(tmp_path)
 
 
 def test_a_page_spec_picks_pages_of_each_document_among_those_that_it_names() -> None:
@@ -206,7 +210,7 @@ def file_with_rows(folder: Path, *rows: IndexedRow) -> tuple[list[Document], Fin
 
 
 def as_it_was(folder: Path) -> dict[str, int]:
-    return {"size": 4, "mtime_ns": (folder / "a.pdf").stat().st_mtime_ns}
+    return {"file_bytes": 4, "file_mtime_ns": (folder / "a.pdf").stat().st_mtime_ns}
 
 
 FAILED = row(None, status="failed", doc_id=None, page_count=None)
@@ -218,7 +222,9 @@ FAILED = row(None, status="failed", doc_id=None, page_count=None)
         pytest.param([row(0), row(2, status="degraded")], {}, [1], [0, 1, 2], id="done rows are not begun"),
         pytest.param([row(0, status="failed"), row(1), row(2)], {}, [0], [0, 1, 2], id="a failed page is begun again"),
         pytest.param([row(None, status="skipped", page_count=0)], {}, [], [None], id="no pages"),
-        pytest.param([row(0), row(1, doc_id="old", size=9, mtime_ns=1)], {}, [1, 2], [0, 1, 2], id="other content"),
+        pytest.param(
+            [row(0), row(1, doc_id="old", file_bytes=9, file_mtime_ns=1)], {}, [1, 2], [0, 1, 2], id="other content"
+        ),
         pytest.param([row(0), row(1)], {"spec": "2-3"}, [2], [1, 2], id="rows of pages that are not asked for"),
         pytest.param([row(0, status="failed"), row(1)], {"retry_failed": False}, [2], [0, 1, 2], id="no retries"),
         pytest.param([FAILED], {"retry_failed": False}, [], [None], id="no retries, and never opened"),
@@ -240,7 +246,7 @@ def test_an_unchanged_document_is_not_opened_and_only_what_is_missing_is_begun(
 ) -> None:
     found, finished = file_with_rows(tmp_path)
     file = as_it_was(tmp_path)
-    finished.by_source["a.pdf"] = tuple(each if each.size else replace(each, **file) for each in rows)
+    finished.by_source["a.pdf"] = tuple(each if each.file_bytes else replace(each, **file) for each in rows)
     plan = make_plan(found, finished=finished, **options)
     reading = GivenRows(plan)
     assert plan.next_document() is None
@@ -252,9 +258,9 @@ def test_an_unchanged_document_is_not_opened_and_only_what_is_missing_is_begun(
 @pytest.mark.parametrize(
     ("row", "page_count", "begun"),
     [
-        pytest.param(row(0, size=4, mtime_ns=1), 3, [1, 2], id="touched: it keeps the rows of its content"),
+        pytest.param(row(0, file_bytes=4, file_mtime_ns=1), 3, [1, 2], id="touched: it keeps the rows of its content"),
         pytest.param(row(0), 3, [1, 2], id="taken over from a table: it keeps the rows of its content"),
-        pytest.param(row(0, doc_id="before", size=4, mtime_ns=1), 2, [0, 1], id="other content"),
+        pytest.param(row(0, doc_id="before", file_bytes=4, file_mtime_ns=1), 2, [0, 1], id="other content"),
         pytest.param(row(None, status="failed", page_count=None), 2, [0, 1], id="failed as a whole"),
     ],
 )
@@ -269,7 +275,7 @@ def test_a_document_that_may_have_changed_is_opened(
 
 
 def test_a_document_that_has_gone_is_opened_so_that_its_row_says_so() -> None:
-    finished = Finished({"a": (row(0, size=4, mtime_ns=1),)})
+    finished = Finished({"a": (row(0, file_bytes=4, file_mtime_ns=1),)})
     assert make_plan(documents("a"), finished=finished).next_document() == 0
 
 
@@ -293,7 +299,9 @@ def test_of_many_unchanged_documents_a_hundred_are_looked_at_in_a_call(tmp_path:
 
 
 def test_without_retries_a_touched_document_that_fails_again_keeps_its_row(tmp_path: Path) -> None:
-    found, finished = file_with_rows(tmp_path, row(None, status="failed", page_count=None, size=4, mtime_ns=1))
+    found, finished = file_with_rows(
+        tmp_path, row(None, status="failed", page_count=None, file_bytes=4, file_mtime_ns=1)
+    )
     plan = make_plan(found, finished=finished, retry_failed=False)
     reading = GivenRows(plan)
     assert plan.next_document() == 0
@@ -310,7 +318,7 @@ def test_the_rows_known_so_far_are_those_of_opened_documents_that_belong_to_the_
         assert plan.next_document() == expected
     for index in (2, 0):
         plan.opened(index, Opened(0, 3, "0", 1, 1))
-    assert " ".join(f"{'abc'[key.document]}{key.page_index}" for key in plan.known_rows()) == known
+    assert " ".join(f"{'abc'[key.document]}{key.page_index}" for key in known_rows(plan)) == known
     assert (plan.num_planned, plan.num_left) == (6 if limit is None else limit, 6)
 
 

@@ -11,7 +11,7 @@ from batchocr.data import Document, Failure, PageResult, Status
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import count_worsened, warn_of_worsened
 from batchocr.processes.messages import Opened
-from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata
 
 METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
@@ -32,7 +32,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 def append(journal: Journal, doc_id: str, *statuses: Status) -> None:
     for page_index, status in enumerate(statuses):
         row = PageResult("a.pdf", page_index, status, doc_id, len(statuses))
-        journal.append(JournalEntry(row, size=None, mtime_ns=None))
+        journal.append(row)
 
 
 def plan_of(doc_id: str, page_count: int, spec: str | None = None) -> RowPlan:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from batchocr.data import ErrorKind
 from batchocr.job.document_run import RowKey
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.scheduler import PageScheduler
+
+
+def known_rows(plan: RowPlan) -> Iterator[RowKey]:
+    """The rows of the output, as far as they are known and no table has them."""
+    return (RowKey(index, page) for index, state in plan.all_given() for page in state.rows or ())
 
 
 class Idle:

@@ -74,11 +74,14 @@ def read_rows(out: Path) -> list[PageResult]:
 
 
 def texts(rows: Iterable[PageResult]) -> list[PageResult]:
-    """The rows without what may differ between two runs: attempts, and probabilities (in their last digits)."""
+    """The rows without what may differ between two runs: attempts, probabilities (in their last digits), and what is of
+    the file and not of its content."""
     return [
         replace(
             row,
             attempts=1,
+            file_bytes=None,
+            file_mtime_ns=None,
             layout_confidence=None,
             layout_min_logprob=None,
             blocks=tuple(replace(block, confidence=None, min_logprob=None) for block in row.blocks),

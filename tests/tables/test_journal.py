@@ -12,7 +12,7 @@ from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet
 from batchocr.tables.files import journal_path, metadata_path
-from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.journal import Journal
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
 from tests.support.documents import METADATA
 
@@ -36,7 +36,7 @@ def open_journal(
 def write_journal(out: Path, *results: PageResult, metadata: RunMetadata = METADATA) -> Path:
     with open_journal(out, metadata) as journal:
         for result in results:
-            journal.append(JournalEntry(result, size=10, mtime_ns=20))
+            journal.append(result)
     return journal_path(out)
 
 
@@ -69,7 +69,7 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(out: Path, monkeypatch
         finished = max(0, whole[:length].count(b"\n") - 1)
         with open_journal(out) as journal:
             assert len(journal.rows("a.pdf")) == finished
-            journal.append(JournalEntry(THIRD, None, None))
+            journal.append(THIRD)
         with open_journal(out) as journal:
             assert journal.read("b/c.png", None) == THIRD
             assert [journal.read("a.pdf", i) for i in range(finished)] == results[:finished]
@@ -99,7 +99,7 @@ def test_a_row_whose_line_was_changed_is_not_there_and_those_beside_it_are(
     with open_journal(out) as journal:
         assert journal.find("a.pdf", 0) is None
         assert [journal.read(r.source, r.page_index) for r in (SECOND, THIRD)] == [SECOND, THIRD]
-        journal.append(JournalEntry(FIRST, None, None))
+        journal.append(FIRST)
     assert "is damaged in 1 line, first in line 3: what is there is read again" in caplog.text
     assert path.read_bytes().startswith(damaged)
     with open_journal(out) as journal:
@@ -118,7 +118,7 @@ def test_lines_that_are_no_rows_of_this_journal_count_as_damaged(out: Path, capl
 
 def test_a_row_that_is_damaged_while_it_is_in_the_index_is_not_read_back(out: Path) -> None:
     with open_journal(out) as journal:
-        journal.append(JournalEntry(FIRST, None, None))
+        journal.append(FIRST)
         whole = journal.path.read_bytes()
         journal.path.write_bytes(flipped(whole, whole.index(b"0.2,")))
         with pytest.raises(OutputError, match=r"is damaged at byte \d+: run again to read that page again"):
@@ -140,7 +140,7 @@ def test_a_second_run_at_once_is_refused(out: Path) -> None:
             open_journal(out)
         with pytest.raises(OutputError, match="another run"):
             open_journal(out, overwrite=True)
-        journal.append(JournalEntry(FIRST, None, None))
+        journal.append(FIRST)
         assert journal.read("a.pdf", 0) == FIRST
 
 
@@ -196,7 +196,7 @@ def test_the_rows_of_a_finished_table_begin_the_next_journal(tmp_path: Path, nam
     table.write(out, [FIRST, SECOND, THIRD], METADATA)
     with open_journal(out) as journal:
         assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
-        assert {(row.doc_id, row.size, row.mtime_ns) for row in journal.rows("a.pdf")} == {("d1", None, None)}
+        assert {(row.doc_id, row.version) for row in journal.rows("a.pdf")} == {("d1", (None, None))}
 
 
 def test_a_table_of_other_settings_is_refused_and_leaves_no_journal(out: Path) -> None:
@@ -251,7 +251,7 @@ def test_overwrite_begins_with_nothing_leaves_the_old_table_and_goes_on_without_
     write_journal(out, SECOND, metadata=other)
     with open_journal(out, overwrite=True) as journal:
         assert journal.rows("a.pdf") == ()
-        journal.append(JournalEntry(FIRST, None, None))
+        journal.append(FIRST)
     assert list(parquet.read_rows(out)) == [THIRD]
     with open_journal(out) as journal:
         assert journal.read("a.pdf", 0) == FIRST
@@ -269,25 +269,25 @@ def test_a_damaged_table_begins_no_journal(tmp_path: Path) -> None:
 
 def test_a_disk_that_fills_up_costs_only_the_row_that_no_longer_fits(out: Path) -> None:
     with open_journal(out) as journal:
-        journal.append(JournalEntry(FIRST, None, None))
+        journal.append(FIRST)
         before = journal_path(out).read_bytes()
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 30, limits[1]))  # to a writer, this is a full disk
         try:
             with pytest.raises(OutputError, match="cannot write"):
-                journal.append(JournalEntry(SECOND, None, None))
+                journal.append(SECOND)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert journal_path(out).read_bytes() == before
         assert journal.find("a.pdf", 1) is None
-        journal.append(JournalEntry(THIRD, None, None))
+        journal.append(THIRD)
         assert journal.read("b/c.png", None) == THIRD
 
 
 def test_a_journal_that_is_removed_meanwhile_is_noticed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchocr.tables.journal._SYNC_INTERVAL_S", 0.0)
     with open_journal(out) as journal:
-        journal.append(JournalEntry(FIRST, None, None))
+        journal.append(FIRST)
         journal_path(out).unlink()
         with pytest.raises(OutputError, match="was removed or replaced"):
-            journal.append(JournalEntry(SECOND, None, None))
+            journal.append(SECOND)

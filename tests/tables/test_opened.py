@@ -18,7 +18,7 @@ from batchocr.documents.assembly.document import Piece
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet, schema
 from batchocr.tables.files import journal_path, metadata_path
-from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.journal import Journal
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, to_json
 from tests.support.documents import METADATA, text_row, write_table
 from tests.support.typeset import Heading, Paragraph, typeset
@@ -38,7 +38,7 @@ def write(path: Path, *rows: PageResult, metadata: RunMetadata = METADATA) -> Pa
 def write_journal(out: Path, *rows: PageResult) -> None:
     with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
         for row in rows:
-            journal.append(JournalEntry(row, size=10, mtime_ns=20))
+            journal.append(row)
 
 
 def test_the_parts_in_a_folder_are_read_in_natural_order(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_an_unfinished_run_is_read_from_its_journal(tmp_path: Path) -> None:
 def test_a_journal_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl"
     with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
-        journal.append(JournalEntry(page("a.pdf", 0), size=10, mtime_ns=20))
+        journal.append(page("a.pdf", 0))
         with journal_path(out).open("ab") as other:
             other.write(b'{"result":{"source":"a.pdf","page_index":1')
         assert list(open_table(out, partial=True).rows()) == [page("a.pdf", 0)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status, valid_text
 from batchocr.tables.index import IndexedRow, RowIndex
-from batchocr.tables.journal import Journal, JournalEntry
+from batchocr.tables.journal import Journal
 from batchocr.tables.schema import storable
 from batchocr.tables.table import table_for
 from tests.support.documents import METADATA
@@ -57,8 +57,9 @@ results = st.builds(
     image_tokens=sizes,
     output_tokens=sizes,
     attempts=sizes,
+    file_bytes=st.none() | sizes,
+    file_mtime_ns=st.none() | sizes,
 )
-entries = st.builds(JournalEntry, results, size=st.none() | sizes, mtime_ns=st.none() | sizes)
 
 
 @contextmanager
@@ -72,8 +73,8 @@ def open_journal(out: Path) -> Journal:
     return Journal.open(out, METADATA, resume=True, overwrite=False)
 
 
-def key(entry: JournalEntry) -> tuple[str, int | None]:
-    return valid_text(entry.result.source), entry.result.page_index
+def key(row: PageResult) -> tuple[str, int | None]:
+    return valid_text(row.source), row.page_index
 
 
 @pytest.mark.slow
@@ -92,19 +93,18 @@ def test_what_is_storable_stays_as_it_is(row: PageResult) -> None:
 
 
 @pytest.mark.slow
-@given(written=st.lists(entries, max_size=4, unique_by=key))
-def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written: list[JournalEntry]) -> None:
+@given(written=st.lists(results, max_size=4, unique_by=key))
+def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written: list[PageResult]) -> None:
     with folder() as place:
         with open_journal(place / "out.parquet") as journal:
-            for entry in written:
-                journal.append(entry)
+            for row in written:
+                journal.append(row)
         with open_journal(place / "out.parquet") as journal:
-            for entry in written:
-                source, page_index = entry.result.source, entry.result.page_index
-                assert journal.read(source, page_index) == storable(entry.result)
-                found = journal.find(source, page_index)
+            for row in written:
+                assert journal.read(row.source, row.page_index) == storable(row)
+                found = journal.find(row.source, row.page_index)
                 assert found is not None
-                assert (found.size, found.mtime_ns) == (entry.size, entry.mtime_ns)
+                assert found.version == (row.file_bytes, row.file_mtime_ns)
 
 
 indexed_rows = st.builds(
@@ -114,8 +114,8 @@ indexed_rows = st.builds(
     doc_id=doc_ids,
     page_count=st.none() | sizes,
     attempts=sizes,
-    size=st.none() | st.integers(0, 3),
-    mtime_ns=st.none() | st.integers(0, 3),
+    file_bytes=st.none() | st.integers(0, 3),
+    file_mtime_ns=st.none() | st.integers(0, 3),
     offset=sizes,
     length=sizes,
 )

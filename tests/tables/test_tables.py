@@ -89,6 +89,8 @@ def test_columns_are_what_they_were_in_every_table_of_this_version() -> None:
             pa.field("layout_confidence", pa.float64()),
             pa.field("layout_min_logprob", pa.float64()),
             pa.field("attempts", pa.int64(), nullable=False),
+            pa.field("file_bytes", pa.int64()),
+            pa.field("file_mtime_ns", pa.int64()),
         ]
     )
     assert PAGE_SCHEMA.equals(written_out, check_metadata=True)
@@ -188,7 +190,7 @@ def test_what_to_do_about_damage_fits_what_wrote_the_table(tmp_path: Path, name:
     for damaged in (content[:30] + bytes([content[30] ^ 1]) + content[31:], content[:-9]):
         path.write_bytes(damaged)
         with pytest.raises(OutputError, match=remedy):
-            open_rows(path, ours=True)
+            list(open_rows(path, ours=True).rows())
 
 
 def test_a_table_of_a_pinned_model_says_its_commit_and_one_from_before_that_can_be_read(
@@ -289,13 +291,15 @@ def test_other_suffixes_are_a_usage_error_that_names_the_two() -> None:
         table_for(Path("results.csv"))
 
 
-def test_parquet_has_row_groups_of_256_pages(tmp_path: Path) -> None:
+def test_a_row_group_ends_with_a_document_unless_that_has_hundreds_of_pages(tmp_path: Path) -> None:
     out = tmp_path / "results.parquet"
-    parquet.write(out, (replace(PAGES[0], page_index=index) for index in range(600)), METADATA)
+    lengths = [250, 10, 255, 2, 1200, 3]
+    rows = [replace(PAGES[0], source=f"{length}.pdf", page_index=page) for length in lengths for page in range(length)]
+    parquet.write(out, rows, METADATA)
     assert pq.read_schema(out).equals(PAGE_SCHEMA)
     metadata = pq.ParquetFile(out).metadata
-    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [256, 256, 88]
-    assert [row.page_index for row in parquet.read_rows(out)] == list(range(600))
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [260, 257, 512, 512, 179]
+    assert list(parquet.read_rows(out)) == rows
 
 
 def test_duckdb_unnests_blocks(out: Path, table: TableFormat) -> None:

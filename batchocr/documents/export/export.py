@@ -25,7 +25,7 @@ from batchocr.errors import ExitCode
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.storage.temporary import writing_temporary
 from batchocr.tables.opened import StoredRows
-from batchocr.tables.schema import to_json
+from batchocr.tables.schema import content_to_json
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class Export:
         made_by += ["partial"] if self.table.is_partial else []
         digest = hashlib.sha256(repr(made_by).encode())
         for row in rows:
-            digest.update(to_json(row))
+            digest.update(content_to_json(row))
         return digest.hexdigest()
 
     def _page_image(self, file: SourceFile | Failure, row: PageResult) -> Image.Image | Failure:

@@ -69,6 +69,13 @@ class Ledger:
         self._count(status, error_kind)
         self.already_done += 1
 
+    def add_earlier(self, statuses: Counter[Status], errors: Counter[ErrorKind]) -> None:
+        """Count many items that earlier runs have dealt with for good."""
+        self.found += statuses.total()
+        self.already_done += statuses.total()
+        self.by_status += statuses
+        self.errors += errors
+
     def _count(self, status: Status, error_kind: ErrorKind | None) -> None:
         self.by_status[status] += 1
         if error_kind is not None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from batchocr.data import PageResult
 
 _STEPS: Final = 1000
@@ -43,6 +46,12 @@ class Quality:
             self.ink_outside[round(result.ink_outside * _STEPS)] += 1
         if result.text_layer_agreement is not None:
             self.text_layer_agreement[round(result.text_layer_agreement * _STEPS)] += 1
+
+    def add_all(self, ink_outside: NDArray[np.float64], agreement: NDArray[np.float64]) -> None:
+        """Count many rows: both measures of each, NaN where it is not known."""
+        for counts, shares in ((self.ink_outside, ink_outside), (self.text_layer_agreement, agreement)):
+            steps, numbers = np.unique(np.rint(shares[~np.isnan(shares)] * _STEPS).astype(int), return_counts=True)
+            counts.update(dict(zip(steps.tolist(), numbers.tolist(), strict=True)))
 
     def of_ink_outside(self) -> Distribution:
         """Of the share of a page's ink that no block covers."""
