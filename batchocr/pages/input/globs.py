@@ -14,9 +14,10 @@ from batchocr.data import counted
 
 logger = logging.getLogger(__name__)
 
-PathKey: TypeAlias = list[tuple[list[str | int], str]]
+PathKey: TypeAlias = list[tuple[str, str]]
 
 WILDCARD = re.compile(r"[*?[]")
+_NUMBER = re.compile("0*([0-9]+)")
 
 
 class Bounds:
@@ -100,10 +101,13 @@ def is_folder(item: os.DirEntry[str]) -> bool:
     return os.path.isdir(item.path) if item.is_symlink() else item.is_dir()  # is_dir() raises on a loop of links
 
 
-def natural_key(name: str) -> tuple[list[str | int], str]:
-    """A sort key: `page2` comes before `page10`; the name itself decides between `page2` and `page02`."""
-    parts = re.split("([0-9]+)", name)  # text and numbers alternate, so that like is compared with like
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+def natural_key(name: str) -> tuple[str, str]:
+    """A sort key: `page2` comes before `page10`; the name itself decides between `page2` and `page02`.
+
+    A number becomes text that sorts by its value, and before all other text: NUL, which no name has, how many digits it
+    has, and the digits.
+    """
+    return _NUMBER.sub(lambda number: f"\0{chr(len(number[1]))}{number[1]}", name), name
 
 
 def path_key(path: str) -> PathKey:
