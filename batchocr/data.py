@@ -362,4 +362,4 @@ def counted(number: int, noun: str) -> str:
 
 def valid_text(text: str) -> str:
     r"""The text in a form that UTF-8 can hold: lone surrogates, as in odd file names, are escaped (`\udce9`)."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
 from pathlib import PurePath
@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Final
 
 from batchocr.data import counted
-from batchocr.pages.input.globs import Bounds, PathKey, is_folder, path_key
+from batchocr.pages.input.globs import Bounds, PathKey, is_folder, natural_key, path_key
 
 SUFFIXES = (
     *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
@@ -92,61 +92,70 @@ def describe_skipped(by_kind: Mapping[str, int]) -> str:
     return f"skipped {counted(total, 'file')}: {', '.join(parts)}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FolderEntry:
-    """What a folder holds."""
+    """What a folder holds: a document, or another folder."""
 
     path: str
-    relative: str
-    """Its path from the folder that was given; empty for that folder itself."""
-    is_folder: bool
-    is_link: bool = False
+    real: str | None
+    """Its path with links resolved; None if it is a link itself."""
+    members: list[FolderEntry] | None = None
+    """What is found in a folder; None for a document."""
     error: OSError | None = None
-    """Why it cannot be listed."""
+    """Why a folder cannot be listed."""
 
 
-def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) -> list[FolderEntry]:
+def walk(root: str, bounds: Bounds, visited: set[str], skipped: SkippedFiles) -> Iterator[FolderEntry]:
     """Return the documents in a folder and below it, and the folders that cannot be listed, in natural order.
 
-    Links are followed last, so that what has a path without links is found by that one. visited: the folders listed
-    before, with links resolved; those listed now are added.
+    Only links can lead out of the bounds. They are followed last, so that what has a path without links is found by
+    that one. visited: the folders listed before, with links resolved; those listed now are added.
     """
-    found: list[FolderEntry] = []
-    waiting, links = [FolderEntry(root, "", is_folder=True)], list[tuple[PathKey, FolderEntry]]()
+    first = FolderEntry(root, os.path.realpath(root), [])
+    waiting, links = [first], list[tuple[PathKey, FolderEntry]]()
     while waiting or links:
         entry = waiting.pop() if waiting else heappop(links)[1]
-        if not bounds.allow(entry.path):
-            continue
-        if not entry.is_folder:
-            found.append(entry)
-        elif (real := os.path.realpath(entry.path)) not in visited:
+        if entry.real is None and not bounds.allow(entry.path):
+            entry.members = []  # as if it were an empty folder
+        elif entry.members is not None and (real := entry.real or os.path.realpath(entry.path)) not in visited:
             visited.add(real)
             try:
-                entries, others = _list_folder(entry)
-            except OSError as error:
-                found.append(replace(entry, error=error))
-            else:
+                entry.members, others = _list_folder(entry.path, real)
                 skipped.count(real, others)
-                waiting += [entry for entry in entries if not entry.is_link]
-                for link in (entry for entry in entries if entry.is_link):
-                    heappush(links, (path_key(link.relative), link))
-    return sorted(found, key=lambda entry: path_key(entry.relative))
+            except OSError as error:
+                entry.error = error
+            waiting += [member for member in entry.members if member.real and member.members is not None]
+            for link in (member for member in entry.members if not member.real):
+                heappush(links, (path_key(link.path), link))
+    return _in_order(first)
 
 
-def _list_folder(folder: FolderEntry) -> tuple[list[FolderEntry], list[str]]:
+def _list_folder(path: str, real: str) -> tuple[list[FolderEntry], list[str]]:
     """The folders and documents in a folder, and the names of its other files. Raises OSError."""
-    entries, others = [], []
-    with os.scandir(folder.path) as found:
+    entries, others, begin = [], [], os.path.join(real, "")
+    with os.scandir(path) as found:
         for item in found:
             if item.name.startswith("."):
                 continue
             is_document = item.name.lower().endswith(SUFFIXES) and not is_exported(item.path)
             if (has_more := is_folder(item)) or is_document:
-                relative = os.path.join(folder.relative, item.name)
-                entries.append(FolderEntry(item.path, relative, has_more, item.is_symlink()))
+                target = None if item.is_symlink() else begin + item.name
+                entries.append(FolderEntry(item.path, target, [] if has_more else None))
             elif item.is_file(follow_symlinks=False):
                 others.append(item.name)
     return entries, others
+
+
+def _in_order(root: FolderEntry) -> Iterator[FolderEntry]:
+    """Yield what is found in a folder and below it, in the order of `path_key`, and forget it."""
+    waiting = [root]
+    while waiting:
+        entry = waiting.pop()
+        if entry.members is None or entry.error is not None:
+            yield entry
+        else:
+            waiting += sorted(entry.members, key=lambda each: natural_key(each.path.rpartition("/")[2]), reverse=True)
+            entry.members = []
 
 
 def num_links(path: str) -> int:
@@ -156,10 +165,10 @@ def num_links(path: str) -> int:
 
 def is_exported(path: str) -> bool:
     """Whether an export has made this file."""
-    folder, name = os.path.split(path)
+    name = path.rpartition("/")[2]
     if not _EXPORTED.search(f"/images/{name}"):  # which most names settle, before links are resolved
         return False
-    real = PurePath(os.path.realpath(folder), name)
+    real = PurePath(os.path.realpath(os.path.dirname(path)), name)
     return _EXPORTED.search(str(real)) is not None and any(
         os.path.lexists(above / EXPORT_RECORD) for above in real.parents
     )

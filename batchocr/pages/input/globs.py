@@ -14,9 +14,13 @@ from batchocr.data import counted
 
 logger = logging.getLogger(__name__)
 
-PathKey: TypeAlias = list[tuple[list[str | int], str]]
+PathKey: TypeAlias = list[tuple[str, str]]
+
+_Match: TypeAlias = tuple[str, int, bool]
+"""A path, how many parts of the pattern are matched by it, and whether it is a link."""
 
 WILDCARD = re.compile(r"[*?[]")
+_NUMBER = re.compile("0*([0-9]+)")
 
 
 class Bounds:
@@ -57,11 +61,12 @@ def paths_matching(folder: str, pattern: str, bounds: Bounds) -> Iterator[str]:
     """
     parts = [*filter(None, pattern.split("/")), *([""] if pattern.endswith("/") else [])]
     visited: set[tuple[str, int]] = set()
-    waiting, links = [(folder, 0)], deque[tuple[str, int]]()
+    waiting, links = [(folder, 0, os.path.islink(folder))], deque[_Match]()
     while waiting or links:
-        path, num_matched = waiting.pop() if waiting else links.popleft()
+        path, num_matched, is_link = waiting.pop() if waiting else links.popleft()
         if num_matched == len(parts):
-            if path and bounds.allow(path):
+            # What is no link is within the bounds, as the folder is in which it was found.
+            if path and (not (is_link or parts[-1] == "..") or bounds.allow(path)):
                 yield path
             continue
         if not (os.path.isdir(path or os.curdir) and bounds.allow(path)):
@@ -69,30 +74,27 @@ def paths_matching(folder: str, pattern: str, bounds: Bounds) -> Iterator[str]:
         if (visit := (os.path.realpath(path), num_matched)) not in visited:
             visited.add(visit)
             try:
-                for match in reversed(_match_part(path, parts, num_matched)):
-                    (links if os.path.islink(match[0]) else waiting).append(match)
+                for match in reversed(_match_part((path, num_matched, is_link), parts)):
+                    (links if match[2] else waiting).append(match)
             except OSError:
                 yield path or os.curdir
 
 
-def _match_part(folder: str, parts: Sequence[str], index: int) -> list[tuple[str, int]]:
-    """Return what the next part of a pattern matches in a folder, each match with the number of parts matched by then.
-
-    Raises OSError.
-    """
+def _match_part(match: _Match, parts: Sequence[str]) -> list[_Match]:
+    """Return what the next part of a pattern matches in a folder. Raises OSError."""
+    folder, index, _ = match
     part = parts[index]
     if part != "**" and not WILDCARD.search(part):
         path = os.path.join(folder, part)
-        return [(path, index + 1)] if os.path.lexists(path) else []
+        return [(path, index + 1, os.path.islink(path))] if os.path.lexists(path) else []
     with os.scandir(folder or os.curdir) as entries:
-        items = [item for item in entries if part.startswith(".") or not item.name.startswith(".")]
+        items = {item.name: item for item in entries if part.startswith(".") or not item.name.startswith(".")}
     is_last = index + 1 == len(parts)
-    folders = {item.name: found for item in items if (found := is_folder(item)) or is_last}
+    folders = {name: found for name, item in items.items() if (found := is_folder(item)) or is_last}
     names = sorted(folders if part == "**" else fnmatch.filter(folders, part), key=natural_key)
-    if part != "**":
-        return [(os.path.join(folder, name), index + 1) for name in names]
-    below = [(os.path.join(folder, name), index if folders[name] else index + 1) for name in names]
-    return [(folder, index + 1), *below]
+    num_matched = {name: index if part == "**" and folders[name] else index + 1 for name in names}
+    below = [(os.path.join(folder, name), num_matched[name], items[name].is_symlink()) for name in names]
+    return [(folder, index + 1, match[2]), *below] if part == "**" else below
 
 
 def is_folder(item: os.DirEntry[str]) -> bool:
@@ -100,10 +102,13 @@ def is_folder(item: os.DirEntry[str]) -> bool:
     return os.path.isdir(item.path) if item.is_symlink() else item.is_dir()  # is_dir() raises on a loop of links
 
 
-def natural_key(name: str) -> tuple[list[str | int], str]:
-    """A sort key: `page2` comes before `page10`; the name itself decides between `page2` and `page02`."""
-    parts = re.split("([0-9]+)", name)  # text and numbers alternate, so that like is compared with like
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+def natural_key(name: str) -> tuple[str, str]:
+    """A sort key: `page2` comes before `page10`; the name itself decides between `page2` and `page02`.
+
+    A number becomes text that sorts by its value, and before all other text: NUL, which no name has, how many digits it
+    has, and the digits.
+    """
+    return _NUMBER.sub(lambda number: f"\0{chr(len(number[1]))}{number[1]}", name), name
 
 
 def path_key(path: str) -> PathKey:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path, PurePath
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from batchocr.data import Document, ErrorKind, Failure, valid_text
 from batchocr.errors import DeniedError, NoBucketError, NotFoundError, PageError, UnavailableError, of_store
@@ -24,19 +26,13 @@ _LOOKS_AT_ONCE = 16
 """How many objects of a list a store is asked for at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundInput:
-    """A Document by the path as it was given, without dots, which need not become its `source`."""
+class FoundInput(NamedTuple):
+    """A Document, and by what it is recognised."""
 
+    real: str | int
+    """The path with links resolved; the `id` of a Document that was given, whose `source` is to stay."""
     document: Document
-    real: str
-    """The path with links resolved, by which a file is recognised."""
-    below: str
-    """The path below the folder that was given or matched; the `source` if it was the file itself."""
-    is_plain: bool = False
-    """Whether the folder is the first INPUT."""
-    is_given: bool = False
-    """Whether it was given as a Document, whose `source` is to stay."""
+    """Under the `source` that it gets if no other has that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +43,14 @@ class Search:
     null: bool
     follow_symlinks: bool
     skipped: SkippedFiles
+    real_folder: Callable[[str], str] = field(default_factory=lambda: lru_cache(os.path.realpath))
+    """The path of a folder with links resolved; remembered, as many files in a row are in the same."""
 
 
 def expand(text: str | Document, search: Search, *, is_first: bool) -> Iterator[FoundInput]:
     """Yield what one INPUT stands for."""
     if isinstance(text, Document):
-        yield FoundInput(text, f"in memory: {id(text)}", text.source, is_given=True)
+        yield FoundInput(id(text), text)
     elif text == "-" or text.startswith("@"):
         yield from _read_list(text, search)
     elif is_uri(text):
@@ -129,13 +127,13 @@ def _is_object(uri: str) -> bool:
 
 def _of_object(stored: StoredObject, below: str = "", *, is_plain: bool = False) -> FoundInput:
     name, (size, mtime_ns) = valid_text(stored.uri), stored.version
-    document = Document(stored.uri, name, size=size, mtime_ns=mtime_ns)
-    return FoundInput(document, stored.uri, valid_text(below) or name, is_plain)
+    source = valid_text(below) if is_plain and below else name
+    return FoundInput(stored.uri, Document(stored.uri, source, size=size, mtime_ns=mtime_ns))
 
 
 def _failed_object(uri: str, kind: ErrorKind, message: str) -> FoundInput:
     name = valid_text(uri)
-    return FoundInput(Document(uri, name, Failure(kind, message)), uri, name)
+    return FoundInput(uri, Document(uri, name, Failure(kind, message)))
 
 
 def _expand_glob(pattern: str, search: Search) -> Iterator[FoundInput]:
@@ -146,11 +144,11 @@ def _expand_glob(pattern: str, search: Search) -> Iterator[FoundInput]:
         yield _failed(pattern, "not_found", f"no file matches {valid_text(pattern)}")
     walked: set[str] = set()
     folders = sorted(filter(os.path.isdir, matches), key=num_links)
-    inside = {folder: list(_look_into(folder, bounds, walked, search)) for folder in folders}
+    inside = {folder: list(_look_into(folder, bounds, walked, search, is_plain=False)) for folder in folders}
     exported = _count_exported(matches, search.skipped)
     for match in matches:
         if match not in exported:
-            yield from inside[match] if match in inside else [_look_at_file(match)]
+            yield from inside[match] if match in inside else [_look_at_file(match, search)]
     bounds.warn()
 
 
@@ -166,41 +164,55 @@ def _look_at(path: str, search: Search, *, is_plain: bool = False) -> Iterator[F
     """Yield the file at `path`, or the documents in it if it is a folder."""
     if os.path.isdir(path):
         bounds = Bounds(path, search.follow_symlinks)
-        for candidate in _look_into(path, bounds, set(), search):
-            yield replace(candidate, is_plain=is_plain)
+        yield from _look_into(path, bounds, set(), search, is_plain=is_plain)
         bounds.warn()
     else:
-        yield _look_at_file(path)
+        yield _look_at_file(path, search)
 
 
-def _look_at_file(path: str, below: str = "") -> FoundInput:
+def _look_at_file(path: str, search: Search, source: str = "", real: str | None = None) -> FoundInput:
+    """real: the path with links resolved, if its folder has shown that the file is there."""
     try:
-        os.stat(path)
+        real = real or _resolved(path, search)
     except (FileNotFoundError, NotADirectoryError):
-        return _failed(path, "not_found", f"{valid_text(path)} does not exist", below)
+        return _failed(path, "not_found", f"{valid_text(path)} does not exist", source)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        return _failed(path, "unreadable", f"{valid_text(path)} cannot be read: {_because(error)}", below)
-    return _candidate(path, os.path.realpath(path), below)
+        return _failed(path, "unreadable", f"{valid_text(path)} cannot be read: {_because(error)}", source)
+    # Of two equal texts only one is kept: there may be half a million pairs of them.
+    return FoundInput(path if path == real else real, Document(path, source or _source_of(path)))
 
 
-def _look_into(folder: str, bounds: Bounds, visited: set[str], search: Search) -> Iterator[FoundInput]:
-    """Yield the documents in a folder and the folders below it. visited: see `walk`."""
+def _resolved(path: str, search: Search) -> str:
+    """The path of a file with links resolved. Raises OSError, ValueError."""
+    if stat.S_ISLNK(os.lstat(path).st_mode):
+        os.stat(path)  # whether it leads anywhere
+        return os.path.realpath(path)
+    folder, name = os.path.split(path)
+    return os.path.join(search.real_folder(folder), name)
+
+
+def _look_into(folder: str, bounds: Bounds, visited: set[str], search: Search, is_plain: bool) -> Iterator[FoundInput]:
+    """Yield the documents in a folder and the folders below it. visited: see `walk`. is_plain: they are named by their
+    paths below it."""
+    begin = os.path.join(folder, "")
+    begin_of_source = "" if is_plain else _source_of(f"{begin}_")[:-1]
     for entry in walk(folder, bounds, visited, search.skipped):
+        below = entry.path[len(begin) :]  # nothing for the folder itself
+        source = valid_text(below and begin_of_source + below)
         if entry.error is None:
-            yield _look_at_file(entry.path, entry.relative)
+            yield _look_at_file(entry.path, search, source, entry.real)
         else:
             message = f"the folder {valid_text(entry.path)} cannot be read: {_because(entry.error)}"
-            yield _failed(entry.path, "unreadable", message, entry.relative)
+            yield _failed(entry.path, "unreadable", message, source)
 
 
-def _candidate(path: str, real: str, below: str = "", problem: Failure | None = None) -> FoundInput:
-    """What was found at a path. below: the path below its folder, if it was found in one."""
-    whole = valid_text(PurePath(path).as_posix())
-    return FoundInput(Document(path, whole, problem), real, valid_text(below) or whole)
+def _failed(path: str, kind: ErrorKind, message: str, source: str = "") -> FoundInput:
+    return FoundInput(os.path.abspath(path), Document(path, source or _source_of(path), Failure(kind, message)))
 
 
-def _failed(path: str, kind: ErrorKind, message: str, below: str = "") -> FoundInput:
-    return _candidate(path, os.path.abspath(path), below, Failure(kind, message))
+def _source_of(path: str) -> str:
+    """The path as it was given, without dots. PurePath takes long to leave most paths as they are."""
+    return valid_text(PurePath(path).as_posix() if re.search(r"^$|^\.|/\.|//|/$", path) else path)
 
 
 def _because(error: OSError | ValueError) -> str:

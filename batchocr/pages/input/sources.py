@@ -15,9 +15,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import PurePath
 from typing import TextIO
 
@@ -72,13 +72,13 @@ def find_documents(
     Raises NoInputError if there is nothing that could be read, UsageError if a given Document has the name of another.
     """
     search = Search(stdin, null, follow_symlinks, SkippedFiles())
-    kept: dict[str, str] = {}
+    kept: dict[str | int, Document] = {}
     expanded = [list(expand(given, search, is_first=position == 0)) for position, given in enumerate(inputs)]
-    candidates = [candidate for found in expanded for candidate in _one_of_each(found, kept)]
-    if all(candidate.document.problem and not candidate.is_given for candidate in candidates):
-        raise NoInputError(_nothing_found(inputs, candidates, search.skipped))
-    named = list(_named(candidates))
-    documents = [document for document in named if in_shard(document.source, *shard)]
+    kept.update(chain.from_iterable(_one_of_each(found, kept) for found in expanded))
+    if all(document.problem and isinstance(real, str) for real, document in kept.items()):
+        raise NoInputError(_nothing_found(inputs, kept.values(), search.skipped))
+    named = list(_named(kept))
+    documents = named if shard[1] == 1 else [document for document in named if in_shard(document.source, *shard)]
     chosen = documents
     if only is not None:
         _require_named(only, {document.source for document in named})
@@ -86,7 +86,7 @@ def find_documents(
     if sample is not None:
         drawn = {document.source for document in sorted(chosen, key=_sampling_key)[:sample]}
         chosen = [document for document in chosen if document.source in drawn]
-    not_drawn = {document.source for document in documents}.difference(document.source for document in chosen)
+    not_drawn = set() if chosen is documents else {each.source for each in documents} - {each.source for each in chosen}
     empty = {
         given: "" if position == 0 else f"{PurePath(given).as_posix()}/"
         for position, (given, found) in enumerate(zip(inputs, expanded, strict=True))
@@ -123,47 +123,46 @@ def in_shard(source: str, index: int, count: int) -> bool:
     return int.from_bytes(digest[:8], "big") % count == index - 1
 
 
-def _one_of_each(candidates: Sequence[FoundInput], kept: dict[str, str]) -> Iterator[FoundInput]:
+def _one_of_each(found: Sequence[FoundInput], kept: Mapping[str | int, Document]) -> Iterator[FoundInput]:
     """Yield each file of an INPUT once: by its path with the fewest links, else by the first.
 
-    Hard links and copies count as separate files. kept: the paths of the files of earlier INPUTs, by their paths with
-    links resolved; those yielded now are added.
+    Hard links and copies count as separate files. kept: the files of earlier INPUTs, and those yielded so far.
     """
-    chosen: dict[str, FoundInput] = {}
-    for candidate in candidates:
-        other = chosen.setdefault(candidate.real, candidate)
-        if other is not candidate and num_links(candidate.document.path) < num_links(other.document.path):
-            chosen[candidate.real] = candidate
-    for candidate in candidates:
-        if candidate.real not in kept and chosen[candidate.real] is candidate:
-            yield candidate
+    chosen: dict[str | int, Document] = {}
+    for real, document in found:
+        other = chosen.setdefault(real, document)
+        if other is not document and num_links(document.path) < num_links(other.path):
+            chosen[real] = document
+    for real, document in found:
+        if real not in kept and chosen[real] is document:
+            yield FoundInput(real, document)
         else:
-            same = kept.get(candidate.real, chosen[candidate.real].document.path)
-            logger.info("%s is left out: it is the same file as %s", candidate.document.path, same)
-    for candidate in chosen.values():
-        kept.setdefault(candidate.real, candidate.document.path)
+            same = kept.get(real, chosen[real])
+            logger.info("%s is left out: it is the same file as %s", document.path, same.path)
 
 
-def _named(candidates: Sequence[FoundInput]) -> Iterator[Document]:
-    """Yield the document of each under its `source`; where an earlier one has the same, under its absolute path.
-
-    Raises UsageError.
-    """
+def _named(documents: Mapping[str | int, Document]) -> Iterator[Document]:
+    """Yield each under its `source`; where an earlier one has the same, under its absolute path. documents: by their
+    `real`. Raises UsageError."""
     taken: set[str] = set()
-    for candidate in candidates:
-        usual = candidate.below if candidate.is_plain else candidate.document.source
-        if candidate.is_given and usual in taken:
-            raise UsageError(f"another document is named {usual!r} already: give the one in memory another name")
-        absolute = valid_text(candidate.real)
-        numbered = (f"{absolute} ({number})" for number in count(2))  # of another file whose name is not text
-        taken.add(source := next(name for name in chain((usual, absolute), numbered) if name not in taken))
-        yield replace(candidate.document, source=source)
+    for real, document in documents.items():
+        source = document.source
+        if source in taken:
+            if isinstance(real, int):
+                raise UsageError(f"another document is named {source!r} already: give the one in memory another name")
+            absolute = valid_text(real)
+            numbered = (f"{absolute} ({number})" for number in count(2))  # of another file whose name is not text
+            document = replace(
+                document, source=next(name for name in chain((absolute,), numbered) if name not in taken)
+            )
+        taken.add(document.source)
+        yield document
 
 
-def _nothing_found(inputs: Sequence[str | Document], candidates: Sequence[FoundInput], skipped: SkippedFiles) -> str:
+def _nothing_found(inputs: Sequence[str | Document], documents: Collection[Document], skipped: SkippedFiles) -> str:
     names = [given.source if isinstance(given, Document) else given for given in inputs[:_MAX_NAMED]]
     texts = ["stdin, which names none" if name == "-" else valid_text(name) for name in names]
-    problems = [found.message for candidate in candidates[:_MAX_NAMED] if (found := candidate.document.problem)]
+    problems = [found.message for document in islice(documents, _MAX_NAMED) if (found := document.problem)]
     others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
     return (
         f"no document to read; looked in {', '.join(texts) or 'nothing'}: "
