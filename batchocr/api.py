@@ -171,7 +171,11 @@ def find_inputs(config: Config, inputs: Inputs) -> Found:
     here = os.getcwd()
     if not os.path.isdir(here):  # a folder above is closed to this user: only relative paths lead here
         return found
-    return replace(found, documents=[_with_whole_path(document, here) for document in found.documents])
+    begin = os.path.join(here, "")
+    for index, document in enumerate(found.documents):  # in place, as there may be half a million
+        if document.problem is None and not os.path.isabs(document.path) and not is_uri(document.path):
+            found.documents[index] = replace(document, path=begin + document.path)
+    return found
 
 
 def _as_input(given: Any) -> str | Document:
@@ -193,10 +197,3 @@ def _is_named(given: Any) -> bool:
     """Whether it is a document in memory: a pair of a name and a content. A tuple of two paths is not."""
     is_pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
     return is_pair and not isinstance(given[1], str | os.PathLike | tuple)
-
-
-def _with_whole_path(document: Document, here: str) -> Document:
-    """The document from wherever the program goes before, or while, it is read."""
-    if document.problem is not None or os.path.isabs(document.path) or is_uri(document.path):
-        return document
-    return replace(document, path=os.path.join(here, document.path))
