@@ -11,7 +11,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,14 @@ from batchocr.pages.input.sources import Found
 from batchocr.tables.index import IndexedRow
 from batchocr.tables.journal import Journal
 from batchocr.tables.page_quality import is_doubtful
-from batchocr.tables.settled import Kept, SettledColumns, Version
+from batchocr.tables.settled import Kept, Version
 
 logger = logging.getLogger(__name__)
+
+_IN_FRONT: Final = -1
+"""Stands for the document that is followed by those which come before all others."""
+_AT_END: Final = -2
+"""Stands for the last of all documents."""
 
 
 class _InJournal(NamedTuple):
@@ -63,8 +68,7 @@ class OutputRows:
         self._not_drawn = set(map(valid_text, found.not_drawn))
         self._empty = found.empty
         self._rows_of_empty: Counter[str] = Counter()
-        self._table = plan.settled.table if plan.settled else SettledColumns(())
-        self._is_kept = np.zeros(self._table.num_rows, np.bool_)
+        self._is_kept = np.zeros(plan.settled.table.num_rows if plan.settled else 0, np.bool_)
         """The rows of the earlier table that stay."""
         self._is_asked = plan.settled.is_asked.copy() if plan.settled else self._is_kept
         """Those that this run is about."""
@@ -77,7 +81,7 @@ class OutputRows:
         self._rows = [*self._rows]
         kept = [row for row in self._rows if isinstance(row, Kept)]
         begins, ends = [row.start for row in kept], [row.stop for row in kept]
-        return [0, *ends] == [*begins, self._table.num_rows]
+        return [0, *ends] == [*begins, len(self._is_kept)]
 
     def __iter__(self) -> Iterator[PageResult | Kept]:
         """Yield the rows, in order."""
@@ -111,22 +115,23 @@ class OutputRows:
     def _documents(self) -> Iterator[Kept | _InJournal]:
         """The documents in the order of the table."""
         followers = self._followers()
-        yield from self._gone(followers[-1])
+        yield from self._gone(followers[_IN_FRONT])
         for index, document in enumerate(self._plan.documents):
             source = valid_text(document.source)
-            place = int(self._plan.settled.places[index]) if self._plan.settled else -1
-            state = self._plan.given(index)
+            settled, state = self._plan.settled, self._plan.given(index)
             if state is not None:
                 yield from self._read(document, state)
             elif source in self._journal.sources():
                 yield from self._not_asked(source)
-            elif place >= 0:
-                yield from self._settled(source, place)
-            if place >= 0 and place in followers:
+            elif settled is not None:
+                yield from self._settled(source, *settled.rows_of(index))
+            if settled is not None and (place := int(settled.places[index])) in followers and place >= 0:
                 yield from self._gone(followers[place])
-        yield from self._gone(followers[self._table.num_rows])
-        self.quality.add_all(*(self._table[name][self._is_kept] for name in ("ink_outside", "text_layer_agreement")))
-        self.num_doubtful += int(np.count_nonzero(self._table["is_doubtful"] & self._is_kept & self._is_asked))
+        yield from self._gone(followers[_AT_END])
+        if self._plan.settled is not None:
+            table = self._plan.settled.table
+            self.quality.add_all(table.ink_outside[self._is_kept], table.agreement[self._is_kept])
+            self.num_doubtful += int(np.count_nonzero(table.is_doubtful & self._is_kept & self._is_asked))
 
     def _joined(self, rows: Iterable[Kept | _InJournal]) -> Iterator[Kept | _InJournal]:
         """The rows, those together that follow each other in the earlier table."""
@@ -146,18 +151,18 @@ class OutputRows:
             yield last
 
     def _followers(self) -> Mapping[int, list[str]]:
-        """The documents that are not in the input, by the number in the table of the one that they follow: -1 for those
-        in front, the number of rows for those that come behind all others."""
+        """The documents that are not in the input, by the number in the table of the one that they follow."""
         followers: defaultdict[int, list[str]] = defaultdict(list)
         if self._plan.settled:
-            numbers = np.arange(len(self._table.sources))
+            sources = self._plan.settled.table.sources
+            numbers = np.arange(len(sources))
             is_present = np.isin(numbers, self._plan.settled.places)
-            before = np.maximum.accumulate(np.where(is_present, numbers, -1))
+            before = np.maximum.accumulate(np.where(is_present, numbers, _IN_FRONT))
             for number in np.flatnonzero(~is_present).tolist():
-                followers[int(before[number])].append(self._table.sources[number].as_py())
+                followers[int(before[number])].append(sources[number].as_py())
         if read := self._journal.sources():
             present = {valid_text(document.source) for document in self._plan.documents}.union(*followers.values())
-            followers[self._table.num_rows] += [source for source in read if source not in present]
+            followers[_AT_END] += [source for source in read if source not in present]
         return followers
 
     def _gone(self, sources: Iterable[str]) -> Iterator[Kept | _InJournal]:
@@ -176,15 +181,14 @@ class OutputRows:
             if empty_input is None or not self._prune:
                 (self.not_asked if source in self._not_drawn else self.gone)[source] = len(pages)
 
-    def _settled(self, source: str, place: int) -> Iterator[Kept]:
-        """A document of which nothing is known but its rows in the table."""
-        first, end = int(self._table.first[place]), int(self._table.first[place + 1])
+    def _settled(self, source: str, first: int, end: int) -> Iterator[Kept]:
+        """A document of which nothing is known but its rows in the table, if it has some there."""
         is_asked = self._is_asked[first:end]
         if others := end - first - int(np.count_nonzero(is_asked)):
             self.not_asked[source] = others
         if others and self._prune:
             yield from (Kept(row, row + 1) for row in (first + np.flatnonzero(is_asked)).tolist())
-        else:
+        elif end > first:
             yield Kept(first, end)
 
     def _not_asked(self, source: str) -> Iterator[Kept | _InJournal]:

@@ -43,7 +43,6 @@ class SettledDocuments:
         self._documents = documents
         self._read_since = read_since
         self._asked, self._num_asked = table.asked(spec, retry_failed)
-        self._versions = table.of_documents("file_bytes"), table.of_documents("file_mtime_ns")
         self._block: tuple[int, list[int]] = (0, [])
         """The first of the documents that were looked at last, and how many rows each of them has."""
 
@@ -67,8 +66,8 @@ class SettledDocuments:
 
     def counts(self) -> tuple[Counter[Status], Counter[ErrorKind]]:
         """How many of the rows of this run have each status, and each error."""
-        statuses = np.bincount(self.table["status"][self.is_asked], minlength=len(STATUSES)).tolist()
-        errors = self.table["error_kind"][self.is_asked]
+        statuses = np.bincount(self.table.status[self.is_asked], minlength=len(STATUSES)).tolist()
+        errors = self.table.error_kind[self.is_asked]
         kinds = np.bincount(errors[errors >= 0], minlength=len(ERROR_KINDS)).tolist()
         return Counter(dict(zip(STATUSES, statuses, strict=True))), +Counter(dict(zip(ERROR_KINDS, kinds, strict=True)))
 
@@ -77,7 +76,7 @@ class SettledDocuments:
         block = slice(start, start + _BLOCK)
         places = self.places[block]
         numbers = np.where(places >= 0, self._num_asked[places], 0).tolist()
-        sizes, times = (of_documents[places].tolist() for of_documents in self._versions)
+        sizes, times = self.table.file_bytes[places].tolist(), self.table.file_mtime_ns[places].tolist()
         return [
             number if number and self._is_known(document) and version_of(document) == (size, mtime_ns) else 0
             for document, number, size, mtime_ns in zip(self._documents[block], numbers, sizes, times, strict=True)

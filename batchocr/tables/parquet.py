@@ -58,7 +58,7 @@ _CHUNK_BYTES = 1 << 20
 
 _LOOKED_AT_ONCE = 1 << 14
 """Rows, when only a few columns are read."""
-_OF_BLOCKS = (".confidence", ".finish_reason")
+_OF_BLOCKS = ("blocks.list.element.confidence", "blocks.list.element.finish_reason")
 
 _SOUND: set[tuple[int, int, int, int]] = set()
 """Files whose digest this process has compared, by device, inode, size and time of change: each is hashed once."""
@@ -135,11 +135,11 @@ def open_table(path: Path) -> ParquetTable | None:
         file = undo.enter_context(open(path, "rb"))
         if not _has_sound_footer(path, file):
             return None
-        metadata = decode_metadata(pq.read_schema(file).metadata)
-        if metadata is None:
+        parquet = pq.ParquetFile(file, page_checksum_verification=True)
+        if (metadata := decode_metadata(parquet.schema_arrow.metadata)) is None:
             return None
         undo.pop_all()
-        return ParquetTable(path, file, metadata)
+        return ParquetTable(path, file, parquet, metadata)
 
 
 def read_metadata(path: Path) -> RunMetadata | None:
@@ -163,15 +163,14 @@ def read_rows(path: Path) -> Iterator[PageResult]:
 class ParquetTable:
     """A table of ours, open: what is read is of this file, whatever takes its place. Its methods raise OutputError."""
 
-    def __init__(self, path: Path, file: BinaryIO, metadata: RunMetadata) -> None:
+    def __init__(self, path: Path, file: BinaryIO, parquet: pq.ParquetFile, metadata: RunMetadata) -> None:
         self.metadata = metadata
         self._path = path
         self._file = file
-        self._parquet = pq.ParquetFile(file, page_checksum_verification=True)
-        described = self._parquet.metadata
-        groups = range(described.num_row_groups)
-        self._ends = list(accumulate(described.row_group(index).num_rows for index in groups))
-        self._last: tuple[int, pa.Table] = (-1, PAGE_SCHEMA.empty_table())
+        self._parquet = parquet
+        groups = range(parquet.metadata.num_row_groups)
+        self._ends = list(accumulate(parquet.metadata.row_group(index).num_rows for index in groups))
+        self._last: tuple[int, Sequence[str] | None, pa.Table] = (-1, None, PAGE_SCHEMA.empty_table())
 
     def close(self) -> None:
         """Close the file."""
@@ -196,12 +195,12 @@ class ParquetTable:
     @cached_property
     def columns(self) -> SettledColumns:
         """The rows without their text."""
+        schema = self._parquet.schema
+        leaves = [schema.column(index).path for index in range(len(schema))]
+        names = [leaf for leaf in leaves if leaf in (*SETTLED_SCHEMA.names, *_OF_BLOCKS)]
         with self._sound():
-            leaves = (self._parquet.schema.column(index).path for index in range(len(self._parquet.schema)))
-            of_blocks = [leaf for leaf in leaves if leaf.startswith("blocks.") and leaf.endswith(_OF_BLOCKS)]
-            names = [name for name in SETTLED_SCHEMA.names if name in self._parquet.schema_arrow.names]
-            names.remove("blocks")
-            return SettledColumns(self._parquet.iter_batches(_LOOKED_AT_ONCE, columns=[*names, *of_blocks]))
+            batches = self._parquet.iter_batches(_LOOKED_AT_ONCE, columns=names)
+            return SettledColumns(batches, lambda start, stop: pa.concat_tables(self._groups(start, stop, names)))
 
     def rows(self, start: int, stop: int) -> Iterator[PageResult]:
         """Yield these rows, in order."""
@@ -222,15 +221,16 @@ class ParquetTable:
             )
         return table
 
-    def _groups(self, start: int, stop: int) -> Iterator[pa.Table]:
-        """Yield what of each row group is between these rows. The last one that was read is kept, for the next call."""
+    def _groups(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield what of each row group is between these rows: all columns, or some. The last one that was read is kept,
+        for the next call."""
         while start < stop:
             index = bisect_right(self._ends, start)
-            if self._last[0] != index:
+            if self._last[:2] != (index, columns):
                 with self._sound():
-                    self._last = index, self._parquet.read_row_group(index)
-            begin, end = self._ends[index] - len(self._last[1]), min(stop, self._ends[index])
-            yield self._last[1].slice(start - begin, end - start)
+                    self._last = index, columns, self._parquet.read_row_group(index, columns)
+            group, end = self._last[2], min(stop, self._ends[index])
+            yield group.slice(start - self._ends[index] + len(group), end - start)
             start = end
 
     @contextmanager

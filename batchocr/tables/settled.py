@@ -6,7 +6,8 @@ A row is known by its number in the table, a document by its number among those 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from functools import cached_property
 from typing import Any, Final, NamedTuple, get_args
 
@@ -20,14 +21,12 @@ from batchocr.option_values import PageSpec
 from batchocr.tables.index import IndexedRow, may_retry
 from batchocr.tables.page_quality import are_doubtful
 
-_BLOCK: Final = pa.struct({"confidence": pa.float64(), "finish_reason": pa.string()})
-_NUMBERS: Final = ("page_index", "page_count", "attempts", "file_bytes", "file_mtime_ns")
 SETTLED_SCHEMA: Final = pa.schema(
     {
-        **dict.fromkeys(("source", "doc_id", "status", "error_kind"), pa.string()),
-        **dict.fromkeys(_NUMBERS, pa.int64()),
+        **dict.fromkeys(("source", "status", "doc_id", "error_kind"), pa.string()),
+        **dict.fromkeys(("page_index", "page_count", "attempts", "file_bytes", "file_mtime_ns"), pa.int64()),
         **dict.fromkeys(("ink_outside", "text_layer_agreement"), pa.float64()),
-        "blocks": pa.list_(_BLOCK),
+        "blocks": pa.list_(pa.struct({"confidence": pa.float64(), "finish_reason": pa.string()})),
     }
 )
 """The columns that are looked at."""
@@ -35,21 +34,13 @@ SETTLED_SCHEMA: Final = pa.schema(
 STATUSES: Final[Sequence[Status]] = get_args(Status)
 ERROR_KINDS: Final[Sequence[ErrorKind]] = get_args(ErrorKind)
 _NULL: Final = -(1 << 63)
-
-_KEPT: Final = pa.schema(
-    [
-        *(field for field in SETTLED_SCHEMA if field.name not in ("status", "error_kind", "blocks")),
-        *(pa.field(name, pa.int8()) for name in ("status", "error_kind")),
-        pa.field("is_doubtful", pa.bool_()),
-    ]
-)
-
-Flags = NDArray[np.bool_]
-Numbers = NDArray[np.int64]
-
+_OF_INDEX: Final = [field.name for field in fields(IndexedRow) if field.name not in ("offset", "length")]
 
 Version = tuple[int | None, int | None]
 """Size and time of a file."""
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
 
 
 class Kept(NamedTuple):
@@ -62,59 +53,64 @@ class Kept(NamedTuple):
 
 
 class SettledColumns:
-    """The rows of a table without their text. Numbers that are null are -2**63, shares NaN, and errors -1.
+    """The rows of a table without their text. What is null is negative.
 
-    batches: all rows, in order, with the columns of SETTLED_SCHEMA; of a table of an earlier version, some are missing.
+    batches: all rows, in order, with columns of SETTLED_SCHEMA. read: the same, of the rows from one number up to
+    another. Of a table of an earlier version, some columns may be missing.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        table = pa.Table.from_batches(map(_without_blocks, batches), _KEPT)
-        source, self._ids = (_encoded(table[name]) for name in ("source", "doc_id"))
-        self._rows: dict[str, NDArray[Any]] = {name: table[name].to_numpy() for name in _KEPT.names[2:]}
-        codes = source.indices.to_numpy()
-        begins = np.flatnonzero(np.diff(codes, prepend=-1))
-        self.first: Numbers = np.append(begins, len(codes))
+    def __init__(self, batches: Iterable[pa.RecordBatch], read: Callable[[int, int], pa.Table]) -> None:
+        parts = [_Arrays(table) for table in _undivided(batches)]
+
+        def joined(name: str) -> Array:
+            return np.concatenate([getattr(part, name) for part in parts])
+
+        self.page_index: NDArray[np.int32] = joined("page_index")
+        self.status, self.error_kind = joined("status"), joined("error_kind")
+        """Of each row, the places in STATUSES and ERROR_KINDS."""
+        self.is_doubtful: Flags = joined("is_doubtful")
+        self.ink_outside, self.agreement = joined("ink_outside"), joined("agreement")
+        """Of each row, in thousandths."""
+        self.page_count, self.file_bytes, self.file_mtime_ns = map(
+            joined, ("page_count", "file_bytes", "file_mtime_ns")
+        )
+        """Of each document, as its first row says."""
+        self._is_uniform = joined("is_uniform")
+        self.first: Numbers = np.append(0, np.cumsum(joined("length")))
         """The first row of each document, and at the end the number of rows."""
-        self.sources = source.dictionary.take(pa.array(codes[begins]))
-        """Of each document."""
+        self.sources = pa.concat_arrays([part.source for part in parts])
+        self._doc_ids = pa.concat_arrays([part.doc_id for part in parts])
+        self._read = read
 
     @property
     def num_rows(self) -> int:
         """How many rows the table has."""
-        return int(self.first[-1])
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """A column of numbers or shares; of `status` and `error_kind`, the places in STATUSES and ERROR_KINDS; and
-        `is_doubtful`."""
-        return self._rows[name]
-
-    def of_documents(self, name: str) -> NDArray[Any]:
-        """The same, of each document's first row."""
-        return self._rows[name][self.first[:-1]]
+        return len(self.status)
 
     def asked(self, spec: PageSpec | None, retry_failed: bool | None) -> tuple[Flags, Numbers]:
         """Which rows are of pages that a run asks for. And of each document, how many it has of them, if it has all of
         them, and they need no further attempt unless the file has changed; else 0."""
-        pages, counts, of_documents = self["page_index"], self["page_count"], np.diff(self.first)
-        asked = np.where(counts > 0, _in_spec(spec, pages, counts), pages < 0)
+        page_counts = np.repeat(self.page_count, np.diff(self.first))
+        asked = np.where(page_counts > 0, _in_spec(spec, self.page_index, page_counts), self.page_index < 0)
         lasts = np.array([not may_retry(kind, retry_failed) for kind in (*ERROR_KINDS, None)])
-        is_settled = (self["status"] != STATUSES.index("failed")) | lasts[self["error_kind"]]
-        ids = self._ids.indices.fill_null(-1).to_numpy()
-        for numbers in (ids, counts, self["file_bytes"], self["file_mtime_ns"]):
-            is_settled &= numbers == np.repeat(numbers[self.first[:-1]], of_documents)
-        wanted = _num_pages(spec, self.of_documents("page_count"))
-        has_all = np.add.reduceat(asked, self.first[:-1]) == wanted
-        return asked, np.where(has_all & np.logical_and.reduceat(is_settled, self.first[:-1]), wanted, 0)
+        is_settled = (self.status != STATUSES.index("failed")) | lasts[self.error_kind]
+        wanted, first = _num_pages(spec, self.page_count), self.first[:-1]
+        has_all = self._is_uniform & (np.add.reduceat(asked, first) == wanted)
+        return asked, np.where(has_all & np.logical_and.reduceat(is_settled, first), wanted, 0)
 
     def rows(self, source: str) -> list[IndexedRow]:
         """What is known of a document's rows; nothing if it has none."""
-        document = self._by_source.get(source)
-        return [] if document is None else [self._row(row) for row in range(*self.first[document : document + 2])]
+        if (document := self._by_source.get(source)) is None:
+            return []
+        first, end = self.first[document : document + 2].tolist()
+        known = self._read(first, end)
+        rows = known.select([name for name in _OF_INDEX if name in known.column_names]).to_pylist()
+        return [IndexedRow(**row, offset=number, length=0) for number, row in enumerate(rows, start=first)]
 
     def source_of(self, doc_id: str) -> str | None:
         """A document with this content of which there are pages."""
-        row = self._by_doc_id.get(doc_id)
-        return None if row is None else self.sources[int(np.searchsorted(self.first, row, "right")) - 1].as_py()
+        document = self._by_doc_id.get(doc_id)
+        return None if document is None else self.sources[document].as_py()
 
     def begin_of_document(self, row: int) -> int:
         """The first row from this one on with which a document begins, or the number of rows."""
@@ -126,49 +122,67 @@ class SettledColumns:
 
     @cached_property
     def _by_doc_id(self) -> dict[str, int]:
-        codes = self._ids.indices.fill_null(-1).to_numpy()
-        rows = np.flatnonzero((codes >= 0) & (self["page_index"] >= 0))
-        ids = self._ids.dictionary.to_pylist()
-        return {ids[code]: row for code, row in zip(codes[rows].tolist(), rows.tolist(), strict=True)}
+        documents = np.flatnonzero(self.page_index[self.first[:-1]] >= 0)
+        return dict(zip(self._doc_ids.take(pa.array(documents)).to_pylist(), documents.tolist(), strict=True))
 
-    def _row(self, row: int) -> IndexedRow:
-        values = ((name, int(self[name][row])) for name in _NUMBERS)
-        numbers: dict[str, Any] = {name: None if value == _NULL else value for name, value in values}
-        error = int(self["error_kind"][row])
-        return IndexedRow(
-            **numbers,
-            status=STATUSES[self["status"][row]],
-            doc_id=self._ids[row].as_py(),
-            error_kind=None if error < 0 else ERROR_KINDS[error],
-            offset=row,
-            length=0,
+
+class _Arrays:
+    """The same of some documents of a table."""
+
+    def __init__(self, table: pa.Table) -> None:
+        def column(name: str) -> Any:
+            kind = SETTLED_SCHEMA.field(name).type
+            return table[name].combine_chunks() if name in table.column_names else pa.nulls(len(table), kind)
+
+        def numbers(name: str) -> Array:
+            values: Array = column(name).fill_null(_NULL).to_numpy()
+            return values
+
+        source, doc_id = column("source"), column("doc_id").fill_null("")
+        begins = _differs(source)
+        first = np.flatnonzero(begins)
+        of_file = [numbers(name) for name in ("page_count", "file_bytes", "file_mtime_ns")]
+        is_other = np.logical_or.reduce([_differs(doc_id), *map(_differs, of_file)]) & ~begins
+        self.source, self.doc_id = source.filter(pa.array(begins)), doc_id.filter(pa.array(begins))
+        self.length = np.diff(np.append(first, len(table)))
+        self.page_count, self.file_bytes, self.file_mtime_ns = (values[first] for values in of_file)
+        self.is_uniform = ~np.logical_or.reduceat(is_other, first) if len(first) else is_other
+        self.page_index = np.maximum(numbers("page_index"), -1).astype(np.int32)
+        self.status, self.error_kind = (
+            pc.index_in(column(name), pa.array(values)).fill_null(-1).to_numpy().astype(np.int8)
+            for name, values in (("status", STATUSES), ("error_kind", ERROR_KINDS))
         )
+        shares = column("ink_outside"), column("text_layer_agreement")
+        self.ink_outside, self.agreement = (
+            np.nan_to_num(np.rint(share.to_numpy(zero_copy_only=False) * 1000), nan=-1).astype(np.int16)
+            for share in shares
+        )
+        self.is_doubtful = are_doubtful(column("status"), *shares, column("blocks"))
 
 
-def _without_blocks(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that are kept of a batch."""
-    given = set(batch.schema.names)
-    columns = {
-        field.name: batch[field.name] if field.name in given else pa.nulls(batch.num_rows, field.type)
-        for field in SETTLED_SCHEMA
-    }
-    for name in _NUMBERS:
-        columns[name] = columns[name].fill_null(_NULL)
-    columns["is_doubtful"] = pa.array(
-        are_doubtful(columns["status"], columns["ink_outside"], columns["text_layer_agreement"], columns["blocks"])
-    )
-    for name, values in (("status", STATUSES), ("error_kind", ERROR_KINDS)):
-        columns[name] = pc.index_in(columns[name], pa.array(values)).fill_null(-1).cast(pa.int8())
-    return pa.RecordBatch.from_arrays([columns[name] for name in _KEPT.names], schema=_KEPT)
+def _undivided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows divided otherwise, so that all of a document are together."""
+    rest = SETTLED_SCHEMA.empty_table()
+    for batch in batches:
+        given = pa.Table.from_batches([batch])
+        table = pa.concat_tables([rest, given]).combine_chunks() if len(rest) else given
+        last = int(np.flatnonzero(_differs(table["source"].combine_chunks()))[-1]) if len(table) else 0
+        yield table.slice(0, last)
+        rest = table.slice(last)
+    yield rest
 
 
-def _encoded(column: pa.ChunkedArray[pa.StringScalar]) -> pa.DictionaryArray:
-    return pa.chunked_array(
-        column.dictionary_encode().unify_dictionaries(), pa.dictionary(pa.int32(), pa.string())
-    ).combine_chunks()
+def _differs(values: Any) -> Flags:
+    """Where a value is not the one before it; the first is not."""
+    is_other = np.ones(len(values), np.bool_)
+    if isinstance(values, np.ndarray):
+        is_other[1:] = values[1:] != values[:-1]
+    else:
+        is_other[1:] = pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
+    return is_other
 
 
-def _in_spec(spec: PageSpec | None, pages: Numbers, page_counts: Numbers) -> Flags:
+def _in_spec(spec: PageSpec | None, pages: Array, page_counts: Numbers) -> Flags:
     """Which of the pages are asked for, each of a document of so many pages."""
     inside: Flags = pages >= (0 if spec is None else page_counts)
     for ends in spec.ranges if spec else ():
@@ -180,7 +194,5 @@ def _in_spec(spec: PageSpec | None, pages: Numbers, page_counts: Numbers) -> Fla
 def _num_pages(spec: PageSpec | None, page_counts: Numbers) -> Numbers:
     """How many rows each document has, if pages of it are asked for; one if it has none."""
     different, places = np.unique(page_counts, return_inverse=True)
-    wanted = [max(0, count) or 1 for count in different.tolist()]
-    if spec is not None:
-        wanted = [len(spec.pages(count)) if count > 0 else 1 for count in different.tolist()]
+    wanted = [(count if spec is None else len(spec.pages(count))) if count > 0 else 1 for count in different.tolist()]
     return np.array(wanted, np.int64)[places]

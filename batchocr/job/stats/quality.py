@@ -47,11 +47,11 @@ class Quality:
         if result.text_layer_agreement is not None:
             self.text_layer_agreement[round(result.text_layer_agreement * _STEPS)] += 1
 
-    def add_all(self, ink_outside: NDArray[np.float64], agreement: NDArray[np.float64]) -> None:
-        """Count many rows: both measures of each, NaN where it is not known."""
-        for counts, shares in ((self.ink_outside, ink_outside), (self.text_layer_agreement, agreement)):
-            steps, numbers = np.unique(np.rint(shares[~np.isnan(shares)] * _STEPS).astype(int), return_counts=True)
-            counts.update(dict(zip(steps.tolist(), numbers.tolist(), strict=True)))
+    def add_all(self, ink_outside: NDArray[np.int16], agreement: NDArray[np.int16]) -> None:
+        """Count many rows: both measures of each, -1 where it is not known."""
+        for counts, steps in ((self.ink_outside, ink_outside), (self.text_layer_agreement, agreement)):
+            different, numbers = np.unique(steps[steps >= 0], return_counts=True)
+            counts.update(dict(zip(different.tolist(), numbers.tolist(), strict=True)))
 
     def of_ink_outside(self) -> Distribution:
         """Of the share of a page's ink that no block covers."""
