@@ -56,7 +56,7 @@ _MAX_TAIL_BYTES = 1 << 20
 
 _CHUNK_BYTES = 1 << 20
 
-_LOOKED_AT_ONCE = 1 << 14
+_LOOKED_AT_ONCE = 1 << 11
 """Rows, when only a few columns are read."""
 _OF_BLOCKS = ("blocks.list.element.confidence", "blocks.list.element.finish_reason")
 
