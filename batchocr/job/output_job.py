@@ -142,7 +142,7 @@ def _write_table(
     is_same = earlier is not None and replace(metadata, batchocr_version=earlier.batchocr_version) == earlier
     if not (is_same and rows.are_the_table()):
         ended = partial(journal.end, worsened=worsened)
-        table_for(out).write(out, rows, metadata, earlier=journal.whole_table, written=ended)
+        table_for(out).write(out, rows, metadata, earlier=journal.earlier, written=ended)
     run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality
     rows.log()
     return replace(

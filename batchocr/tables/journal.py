@@ -15,7 +15,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, Self
@@ -159,20 +158,13 @@ class Journal:
         row = self.find(source, page_index)
         assert row is not None
         if not row.length:
-            assert self.whole_table is not None
-            return next(self.whole_table.rows(row.offset, row.offset + 1))
+            assert self.earlier is not None
+            return next(self.earlier.rows(row.offset, row.offset + 1))
         with reading(self.path):
             result = read_row(self._file, row)
         if result is None:
             raise OutputError(f"{self.path} is damaged at byte {row.offset}: run again to read that page again")
         return result
-
-    @cached_property
-    def whole_table(self) -> StoredTable | None:
-        """The table that the run continues, for rows to be taken from it. Raises OutputError if it is damaged."""
-        if self.earlier is not None:
-            self.earlier.require_whole()
-        return self.earlier
 
     def end(self, table: str, worsened: Mapping[str, int]) -> None:
         """Record, before a table takes its place, that all rows are in it: by its digest, the next run knows it, should
@@ -295,7 +287,6 @@ def unfinished_rows(out: Path) -> Iterator[PageResult]:
         earlier = _table_continued(out, header) if header is not None else None
         if earlier is not None:
             closing.callback(earlier.close)
-            earlier.require_whole()
         index = RowIndex(earlier.columns.rows if earlier else lambda source: ())
         index.end = lines.tell()
         for line in lines:

@@ -101,7 +101,7 @@ def open_table(path: Path) -> JsonLinesTable | None:
 
 
 class JsonLinesTable:
-    """A table of ours, open: what is read is of this file, whatever takes its place. Its methods raise OutputError."""
+    """A table of ours, open. Its methods raise OutputError."""
 
     def __init__(self, path: Path, metadata: RunMetadata) -> None:
         self.metadata = metadata
@@ -118,18 +118,9 @@ class JsonLinesTable:
         """Close the file."""
         self._file.close()
 
-    @property
-    def num_rows(self) -> int:
-        """How many rows the table has."""
-        return self.columns.num_rows
-
-    def require_whole(self) -> None:
-        """Raise OutputError if the file is not as it was written: `columns` does so."""
-        _ = self.columns
-
     @cached_property
     def columns(self) -> SettledColumns:
-        """The rows without their text."""
+        """The rows without their text. To be asked for first: it compares the digest of the whole."""
         with reading(self._path):
             self._file.seek(0)
             _require_same_table(self._path, hashlib.file_digest(self._file, "sha256").hexdigest())

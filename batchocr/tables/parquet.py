@@ -156,12 +156,12 @@ def read_rows(path: Path) -> Iterator[PageResult]:
     if (table := open_table(path)) is None:
         raise OutputError(f"{path} was not written by this version of batchocr, or is damaged")
     with closing(table):
-        table.require_whole()
         yield from table.rows(0, table.num_rows)
 
 
 class ParquetTable:
-    """A table of ours, open: what is read is of this file, whatever takes its place. Its methods raise OutputError."""
+    """A table of ours, open. Its methods raise OutputError; those that give rows with their text compare the digest of
+    the whole first."""
 
     def __init__(self, path: Path, file: BinaryIO, parquet: pq.ParquetFile, metadata: RunMetadata) -> None:
         self.metadata = metadata
@@ -186,11 +186,6 @@ class ParquetTable:
     def digest(self) -> str:
         """By which a run knows the table again."""
         return _value(self._file, _BEFORE_DIGEST, _NO_DIGEST).decode()
-
-    def require_whole(self) -> None:
-        """Raise OutputError if the file is not as it was written."""
-        with reading(self._path):
-            _has_sound_digest(self._path, self._file)
 
     @cached_property
     def columns(self) -> SettledColumns:
@@ -224,6 +219,9 @@ class ParquetTable:
     def _groups(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield what of each row group is between these rows: all columns, or some. The last one that was read is kept,
         for the next call."""
+        if columns is None:
+            with reading(self._path):
+                _has_sound_digest(self._path, self._file)
         while start < stop:
             index = bisect_right(self._ends, start)
             if self._last[:2] != (index, columns):

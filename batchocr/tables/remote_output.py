@@ -47,6 +47,8 @@ class OutputPlace:
         self._uri = name if is_uri(name) else None
         self.path = Path(name) if self._uri is None else _folder(self._uri, work_dir) / _name(self._uri)
         """Where it is made: its final place, unless that is in a store."""
+        self._fetched: int | None = None
+        """The inode of the table that was fetched: another takes its place only if there is something new."""
         table_for(self.path)
 
     def require_free(self, *, overwrite: bool) -> None:
@@ -72,6 +74,7 @@ class OutputPlace:
                 self._put()
             elif self._is_there():
                 _fetch_table(self._uri, self.path)
+                self._fetched = self.path.stat().st_ino
         self._try_to_put()
 
     def is_own(self, path: str) -> bool:
@@ -98,8 +101,10 @@ class OutputPlace:
     def _put(self) -> None:
         assert self._uri is not None
         try:
-            for file in filter(Path.exists, self._files):
-                put_file(file, self._uri + file.name.removeprefix(self.path.name))
+            is_same = self.path.stat().st_ino == self._fetched
+            for file in [report_path(self.path)] if is_same else self._files:
+                if file.exists():
+                    put_file(file, self._uri + file.name.removeprefix(self.path.name))
         except OutputError as error:
             raise type(error)(
                 f"{error}. The table is made: it is {self.path}, and the same command puts it to {self._uri}"

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
 from batchocr.tables import jsonl, parquet
 from batchocr.tables.schema import RunMetadata
-from batchocr.tables.settled import Kept, SettledColumns
+from batchocr.tables.settled import Kept
 
 TABLE_SUFFIXES = (".parquet", ".jsonl")
 
 
-class StoredTable(Protocol):
-    """A table that is open; see the modules."""
-
-    metadata: RunMetadata
-
-    @property
-    def digest(self) -> str: ...
-
-    @property
-    def columns(self) -> SettledColumns: ...
-
-    def rows(self, start: int, stop: int) -> Iterator[PageResult]: ...
-
-    def require_whole(self) -> None: ...
-
-    def close(self) -> None: ...
+StoredTable: TypeAlias = parquet.ParquetTable | jsonl.JsonLinesTable
+"""A table that is open; what is read is of this file, whatever takes its place."""
 
 
 class TableFormat(Protocol):

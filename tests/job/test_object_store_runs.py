@@ -154,6 +154,25 @@ def test_a_table_in_a_store_is_continued(
         batchocr.run("s3://more/in/", out=uri, work_dir=work, **(options | {"dpi": 96}))
 
 
+def test_with_nothing_new_no_object_is_fetched_but_the_table_and_only_the_report_is_put(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
+) -> None:
+    put_pages(store, "night", tmp_path, "in/a.pdf", "in/b.pdf")
+    uri = "s3://night/t.parquet"
+    batchocr.run("s3://night/in/", out=uri, work_dir=work, **options)
+    store.requests.clear()
+    assert batchocr.run("s3://night/in/", out=uri, work_dir=work, **options).nothing_to_do
+    seen = [(method, path) for method, path, _ in store.requests]
+    assert not [path for method, path in seen if method == "GET" and "/in/" in path and path.endswith(".pdf")]
+    assert {path for method, path in seen if method == "PUT"} == {"/night/t.parquet.report.json"}
+    put_pages(store, "night", tmp_path, "in/c.pdf")
+    store.requests.clear()
+    assert batchocr.run("s3://night/in/", out=uri, work_dir=work, **options).pages_read == 1
+    seen = [(method, path) for method, path, _ in store.requests]
+    assert {path for method, path in seen if method == "GET" and path.endswith(".pdf")} == {"/night/in/c.pdf"}
+    assert {path for method, path in seen if method == "PUT"} == {"/night/t.parquet", "/night/t.parquet.report.json"}
+
+
 def test_a_table_that_cannot_be_put_is_put_by_the_same_command(
     store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
 ) -> None:
