@@ -121,9 +121,9 @@ class Pipeline:
             if key.page_index is None:
                 worker.send(OpenDocument(task_id, document.path))
                 return
-            worker.send(ReadPage(task_id, document.path, key.page_index, state.size, state.mtime_ns))
             if self._questions is None:
                 self._questions, self._scheduler.pages_in_flight = self._load()
+            worker.send(ReadPage(task_id, document.path, key.page_index, state.size, state.mtime_ns))
 
     def _make_copies(self) -> bool:
         """Emit some rows that are copied. Those of which they are made were yielded before, and are in the journal: the
