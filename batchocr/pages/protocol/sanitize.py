@@ -100,12 +100,10 @@ def _allowed_value(_tag: str, attribute: str, value: str) -> str | None:
 
 
 def _inert(text: str) -> str:
+    def parted(command: re.Match[str]) -> str:
+        is_active = _ACTIVE_COMMAND.match(_TAG.sub("", command[0]))
+        return command[0].replace("\\", "\\ ") if is_active else command[0]
+
     text = _LINK_JOINT.sub("] ", text)
     text = _FENCE.sub(r"\\\g<0>", text)
-    return _COMMAND.sub(_inert_command, text)
-
-
-def _inert_command(command: re.Match[str]) -> str:
-    """The command with a space behind the backslash if it is active."""
-    is_active = _ACTIVE_COMMAND.match(_TAG.sub("", command[0]))
-    return command[0].replace("\\", "\\ ") if is_active else command[0]
+    return _COMMAND.sub(parted, text)
