@@ -65,11 +65,9 @@ class Copies:
         first = self._states[first_index]
         is_same = first_index != index and first.page_count == state.page_count
         read_first = first.rows or () if is_same else ()
-        copied = set()
-        for page in state.rows:
-            if page is None or page in state.done or not (page in read_before or page in read_first):
-                continue
-            copied.add(page)
+        pages = [page for page in state.rows if page is not None and page not in state.done]
+        copied = [page for page in pages if page in read_before or page in read_first]
+        for page in copied:
             if page in read_before:
                 self.ready.append((RowKey(index, page), earlier))
             elif page in first.done or first.ended >> page & 1:

@@ -118,6 +118,7 @@ class Pipeline:
         else:
             task_id = next(self._task_ids)
             self._tasks[task_id] = _Task(key, worker)
+            self._scheduler.begin(key, worker)
             if key.page_index is None:
                 worker.send(OpenDocument(task_id, document.path))
                 return
@@ -148,8 +149,7 @@ class Pipeline:
             self._take_back(loss)
         self._pool.recycle_workers()
         for task_id, completions in self._questions.take_answers() if self._questions else ():
-            task = self._tasks.get(task_id)
-            if task is not None:  # else its worker has been lost in the meantime
+            if (task := self._tasks.get(task_id)) is not None:  # else its worker has been lost in the meantime
                 self._counter.blocks += len(completions) if task.round > 0 else 0  # the first round asks about the page
                 task.worker.send(Completions(task_id, completions))
 
