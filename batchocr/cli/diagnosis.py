@@ -72,7 +72,7 @@ def _try_out(session: Session, planned: DevicePlan) -> Tried:
     config = session.config
     dtype, memory = planned.choice.dtype, session.memory_of(planned.found)
     need = memory_need(planned.limits, session.architecture, VALUE_BYTES[dtype])
-    usable = int(memory * config.memory_fraction) if planned.on_gpu else memory
+    usable = int(memory * config.memory_fraction) if planned.found.device != "cpu" else memory
     fits = need.total <= usable
     loading = [_loading(session)] if fits else []
     num_engines = len(planned.devices) - len(session.not_loaded)

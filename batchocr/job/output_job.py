@@ -95,10 +95,9 @@ def _report_file(out: Path, config: Config) -> Path:
 def _log_start(found: Found, out: Path, metadata: RunMetadata) -> None:
     fields = {"out": str(out), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
     fields |= {"model": metadata.model, "version": metadata.batchocr_version}
-    said = f"{counted(len(found.documents), 'document')} into {out}"
-    if found.skipped:
-        said += f"; {describe_skipped(found.skipped)}"
-    logger.info("reading %s", said, extra=event("run_started", **fields))
+    documents = counted(len(found.documents), "document")
+    skipped = f"; {describe_skipped(found.skipped)}" if found.skipped else ""
+    logger.info("reading %s into %s%s", documents, out, skipped, extra=event("run_started", **fields))
 
 
 def _read(run: Run, journal: Journal, progress: Progress | None) -> None:

@@ -118,12 +118,13 @@ class Pipeline:
         else:
             task_id = next(self._task_ids)
             self._tasks[task_id] = _Task(key, worker)
+            self._scheduler.begin(key, worker)
             if key.page_index is None:
                 worker.send(OpenDocument(task_id, document.path))
                 return
-            worker.send(ReadPage(task_id, document.path, key.page_index, state.size, state.mtime_ns))
             if self._questions is None:
                 self._questions, self._scheduler.pages_in_flight = self._load()
+            worker.send(ReadPage(task_id, document.path, key.page_index, state.size, state.mtime_ns))
 
     def _make_copies(self) -> bool:
         """Emit some rows that are copied. Those of which they are made were yielded before, and are in the journal: the
@@ -148,8 +149,7 @@ class Pipeline:
             self._take_back(loss)
         self._pool.recycle_workers()
         for task_id, completions in self._questions.take_answers() if self._questions else ():
-            task = self._tasks.get(task_id)
-            if task is not None:  # else its worker has been lost in the meantime
+            if (task := self._tasks.get(task_id)) is not None:  # else its worker has been lost in the meantime
                 self._counter.blocks += len(completions) if task.round > 0 else 0  # the first round asks about the page
                 task.worker.send(Completions(task_id, completions))
 

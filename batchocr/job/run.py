@@ -70,6 +70,7 @@ class Run:
         self._questions: Questions | None = None
         """Those of the pages, for the engines; None until the model is loaded."""
         self._engine_uses: list[EngineUse] = []
+        self._trimmed_s = time.monotonic()
         self._closing = ExitStack()
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
@@ -80,15 +81,13 @@ class Run:
         if self.plan.documents and not (self._finished and self._finished.has_rows):
             self._load()  # while the workers start up
         pipeline = Pipeline(self.plan, self._pool, self.ledger.counts, self._load, self._config.page_timeout)
-        trimmed_s = time.monotonic()
 
         def tick_and_trim() -> None:
-            nonlocal trimmed_s
             tick()
-            if time.monotonic() - trimmed_s > _TRIM_INTERVAL_S:
+            if time.monotonic() - self._trimmed_s > _TRIM_INTERVAL_S:
                 self.stop.phase = "reading"  # also if there are only files to look at, and rows to copy
                 return_freed_memory()
-                trimmed_s = time.monotonic()
+                self._trimmed_s = time.monotonic()
 
         return pipeline.results(self.stop, tick_and_trim)
 
@@ -101,8 +100,7 @@ class Run:
             allow_open_files(_OTHER_FILES + pages_in_flight)  # the pixels of each page are one
             session.load()
             self._closing.callback(session.engines.forget)
-            cache = None if session.reads_all else session.open_cache()
-            questions = Questions(session.engines, cache, shares=not session.reads_all)
+            questions = Questions(session.engines, session.open_cache(), shares=not session.reads_all)
             self._questions = self._closing.enter_context(closing(questions))
             self.ledger.start_up_s = time.monotonic() - self.stop.began_s
             self.stop.phase = "reading"
@@ -159,6 +157,6 @@ class Run:
         ledger.peak_worker_bytes = self._pool.peak_worker_bytes if self._pool else None
         report = make_report(ledger, self._engine_uses)
         planned = session.device_plan if self._questions else None
-        in_flight, on_gpu = (planned.pages_in_flight, planned.on_gpu) if planned else (1, False)
+        in_flight, on_gpu = (planned.pages_in_flight, planned.found.device != "cpu") if planned else (1, False)
         bottleneck = name_bottleneck(report, pages_in_flight=in_flight, on_gpu=on_gpu)
         return replace(report, bottleneck=bottleneck, error=error, settings=session.settings())

@@ -63,24 +63,20 @@ class PageScheduler:
             key = self._next_row(worker, costly=False)
             if key is None and not worker.backlog and self._has_only_costly():
                 key = self._next_row(worker, costly=True)
-        if key is None:
-            return None if worker.backlog else self._next_to_open(worker)
-        run = self._take(key)
-        if key.page_index is not None and not run.is_unread:
-            self.num_in_flight += 1
-            run.in_flight[key.page_index] = worker
-            self._note_begin(key, worker)
+        if key is None and not worker.backlog:
+            key = self._next_to_open()
+        if key is not None and key in self._again:
+            self._again.remove(key)
+        elif key is not None:
+            self._go_on(self.run_of(key.document))
         return key
 
-    def _next_to_open(self, worker: Worker) -> RowKey | None:
-        key = next((key for key in self._again if key.page_index is None), None)
-        if key is not None:
-            self._again.remove(key)
-        elif not self._is_enough_known() and (index := self._plan.next_document()) is not None:
-            key = RowKey(index, None)
-        if key is not None:
-            self._note_begin(key, worker)
-        return key
+    def _next_to_open(self) -> RowKey | None:
+        again = next((key for key in self._again if key.page_index is None), None)
+        if again is not None or self._is_enough_known():
+            return again
+        index = self._plan.next_document()
+        return None if index is None else RowKey(index, None)
 
     def _has_rows_ahead(self) -> bool:
         """Whether so many rows wait that no document is opened for more; or whether there are no others."""
@@ -113,7 +109,9 @@ class PageScheduler:
         only: of this document, besides those to be begun again.
         """
         while self._plan.ready:
-            self._add(self._plan.ready.popleft())
+            known = self.run_of(self._plan.ready.popleft())
+            known.following = self._plan.to_be_read(known.index)
+            self._go_on(known)
         for key in self._again:
             if key.page_index is not None and self.run_of(key.document).is_costly is costly:
                 yield key
@@ -134,9 +132,8 @@ class PageScheduler:
 
     def _is_alone(self, run: DocumentRun) -> bool:
         """Whether no other document is being read, or waits for it."""
-        if self._plan.more_to_come or self.num_in_flight > len(run.in_flight):
-            return False
-        return all(key.document == run.index for key in self._candidates(costly=run.is_costly))
+        has_others = self._plan.more_to_come or self.num_in_flight > len(run.in_flight)
+        return not has_others and all(key.document == run.index for key in self._candidates(costly=run.is_costly))
 
     def _has_only_costly(self) -> bool:
         """Whether nothing else is being read, or may still come."""
@@ -161,6 +158,16 @@ class PageScheduler:
         run = self.run_of(document)
         run.charge_step(seconds)
         self._place(run)
+
+    def begin(self, key: RowKey, worker: Worker) -> None:
+        """Record that the worker reads the row, or opens the document."""
+        run = self.run_of(key.document)
+        run.attempts.setdefault(key.page_index, Attempts()).begun += 1
+        if key.page_index is not None:
+            self.num_in_flight += 1
+            run.in_flight[key.page_index] = worker
+        given = self._given.setdefault(worker, {})
+        given[key.document] = given.pop(key.document, None)  # the last one is at the end
 
     def release(self, key: RowKey) -> None:
         """Record that no worker reads the row, or opens the document, any more."""
@@ -193,47 +200,22 @@ class PageScheduler:
     def end(self, key: RowKey) -> int:
         """Record that a row has ended, or that a document is open; returns how often it was begun."""
         run = self.run_of(key.document)
-        tried = run.attempts.pop(key.page_index, Attempts())
-        self._drop_if_over(run)
-        return tried.begun
-
-    def _note_begin(self, key: RowKey, worker: Worker) -> None:
-        self.run_of(key.document).attempts.setdefault(key.page_index, Attempts()).begun += 1
-        given = self._given.setdefault(worker, {})
-        given.pop(key.document, None)
-        given[key.document] = None
-
-    def _add(self, document: int) -> None:
-        """Have the rows of a document begun."""
-        run = self.run_of(document)
-        run.following = self._plan.to_be_read(document)
-        self._go_on(run)
-        self._drop_if_over(run)
-
-    def _take(self, key: RowKey) -> DocumentRun:
-        """The document of a candidate, which is none from now on."""
-        run = self.run_of(key.document)
-        if key in self._again:
-            self._again.remove(key)
-        else:
-            self._go_on(run)
-        return run
+        begun = run.attempts.pop(key.page_index, Attempts()).begun
+        self._place(run)
+        return begun
 
     def _go_on(self, run: DocumentRun) -> None:
+        """Leave the next row of the document behind."""
         run.next = next(run.following, None)
         self._place(run)
 
     def _place(self, run: DocumentRun) -> None:
-        """Have the document wait in its line as long as it has a row that was never begun."""
-        line = None if run.next is None else self._lines[run.is_costly]
-        if line is not run.line:
-            if run.line is not None:
-                run.line.remove(run.index)
-            if line is not None:
-                insort(line, run.index)
-            run.line = line
-
-    def _drop_if_over(self, run: DocumentRun) -> None:
-        """Forget a document of which nothing is left. One that has cost something may still get its rows."""
-        if run.next is None and not run.attempts and not run.cost:
+        """Have the document wait in its line as long as it has a row that was never begun; forget one of which nothing
+        is left. One that has cost something may still get its rows."""
+        if run.line is not None:
+            run.line.remove(run.index)
+        run.line = None if run.next is None else self._lines[run.is_costly]
+        if run.line is not None:
+            insort(run.line, run.index)
+        elif not run.attempts and not run.cost:
             del self._runs[run.index]

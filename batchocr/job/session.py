@@ -63,11 +63,6 @@ class DevicePlan:
     """On the first of the devices."""
     pages_in_flight: int
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether they are GPUs."""
-        return self.found.device != "cpu"
-
 
 class Session:
     """A model, and engines for it on the devices.
@@ -174,8 +169,8 @@ class Session:
                 self.close()
 
     def open_cache(self) -> AnswerCache | None:
-        """The cache of the answers of this model; None without --cache."""
-        if self.config.cache is None:
+        """The cache of the answers of this model; None without --cache, or if this session reads all."""
+        if self.config.cache is None or self.reads_all:
             return None
         maker = {name: self.metadata.settings[name] for name in _ANSWERS_DEPEND_ON} | {"rules": _RULES}
         return AnswerCache(cache_folder(self.config.cache), maker)
@@ -200,10 +195,9 @@ class Session:
                 layout_tokens=revision.MAX_LAYOUT_TOKENS,
                 detector_bytes=self.detector.weight_bytes,
             )
-            load = LoadModel(
+            self._to_load[found.device] = LoadModel(
                 str(self._folder), self.dtype, self.config.vit_dtype, limits, detector=self.detector.folder
             )
-            self._to_load[found.device] = load
         return self._to_load[found.device]
 
     def memory_of(self, found: DeviceFound) -> int:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from batchocr.data import PageResult
+from batchocr.data import Document, PageResult
 from batchocr.job import stop as stopping
+from batchocr.job.pipeline import Pipeline
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.child import _killing
+from batchocr.processes.counts import Counts
 from batchocr.processes.questions import Questions
 from tests.support.fake_engines import PatientEngines
 from tests.support.simulated import CRASHES, HANGS, KILLED, OUT_OF_MEMORY, Simulated, SimulatedMachine, machine_with
@@ -73,6 +78,20 @@ def test_pages_that_wait_for_one_another_hold_up_no_stop(monkeypatch: pytest.Mon
     assert list(machine.rows(pages_in_flight=4, stop=stop, engines=shared, tick=tick)) == []
     assert engines.prompts == ["?"]
     assert sorted(machine.begun) == [("/0", index) for index in range(4)], "of which three wait for the first"
+
+
+def test_no_worker_has_begun_a_page_when_the_model_is_loaded() -> None:
+    """Until it is loaded, a signal ends the run at once."""
+    machine, in_flight = machine_with(Simulated([0.1] * 3)), list[int]()
+
+    def load() -> tuple[Any, int]:
+        in_flight.append(machine.num_in_flight())
+        return machine, 4
+
+    plan = RowPlan([Document("/0", "/0")], None, None, limit=None)
+    pipeline = Pipeline(plan, machine, Counts(), load, 60.0)
+    assert len(list(pipeline.results(StopSwitch(), lambda: None))) == 3
+    assert in_flight == [0]
 
 
 def test_a_stop_begins_nothing_more_and_finishes_what_is_in_flight() -> None:

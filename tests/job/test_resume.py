@@ -227,7 +227,10 @@ def test_a_run_that_fails_leaves_a_report_that_says_so_and_a_later_one_goes_on(
 
 
 @pytest.mark.long
-def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed(job: Job, tmp_path: Path) -> None:
+def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchocr.job.run._TRIM_INTERVAL_S", 0)
     folder, out, stop = tmp_path / "documents", tmp_path / "table.parquet", StopSwitch()
     folder.mkdir()
     with closing(Session(Config(model=str(job.model), workers=1))) as session:

@@ -74,6 +74,8 @@ settings.register_profile("text", max_examples=NUM_EXAMPLES, suppress_health_che
 @example([block("table", "<table><tr><td>$&#92;href{javascript:alert(1)}{x}$")])
 @example([block("table", "<table><tr><td>x</td></tr></table>\\hr<tbody></tbody>ef{x}")])
 @example([block("table", "<table><tr><td>\\hr</table>ef{x}{y}")])
+@example([block("table", "<table><tr><td>\\hr<br>ef{x}{y}")])
+@example([block("table", "<table><tr><td>\\<sub>h</sub>ref{x}{y}")])
 @example([block("table", "<table><tr><td>a&#13;&#13;[click]&#40;https://evil) ![x]&#40;https://evil/p.png)")])
 @example([block("text", "$&#92;href{javascript:alert(1)}{x}$ &#x202e;")])
 def test_nothing_in_the_markdown_acts_whatever_a_model_writes(blocks: list[Block]) -> None:

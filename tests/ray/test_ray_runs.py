@@ -76,7 +76,10 @@ def test_a_driver_that_is_killed_and_an_actor_that_is_killed_leave_the_table_of_
 
 @pytest.mark.long
 @pytest.mark.parametrize("call", ["load", "read"])
-def test_a_run_whose_own_ray_has_died_ends_within_two_minutes_and_says_what_to_do(place: Path, call: str) -> None:
+def test_a_run_whose_own_ray_has_died_ends_within_two_minutes_and_says_what_to_do(
+    place: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_health_check_period_ms", "100")  # Ray notices before its actor has read everything
     running = subprocess.Popen(command(place, f"lost-{call}"), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: actors_below(running.pid, call))
     [raylet] = [child for child in psutil.Process(running.pid).children() if child.name() == "raylet"]

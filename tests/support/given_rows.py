@@ -34,11 +34,14 @@ class GivenRows(PageScheduler):
         super().__init__(plan, self.worker, 60.0)
         self.pages_in_flight = 1000
 
-    def _next_to_open(self, worker: object) -> None:
+    def _next_to_open(self) -> None:
         return None
 
     def next(self) -> RowKey | None:
-        return self.next_for(self.worker)
+        key = self.next_for(self.worker)
+        if key is not None:
+            self.begin(key, self.worker)
+        return key
 
     def remaining(self) -> list[tuple[int, int | None]]:
         """All that can be begun now."""

@@ -38,6 +38,9 @@ _ACTIVE_COMMAND: Final = re.compile(
     r"|unicode|enclose|[A-Za-z]*color(?:box)?|[a-z]?def|let|(?:re)?new(?:command|environment)|Declare[A-Za-z]+)"
     r"(?![A-Za-z])|[bx]?cancel(?:to)?\s*\[)"
 )
+_TAG: Final = re.compile("</?[a-z][^>]*>")
+_COMMAND: Final = re.compile(rf"\\(?:[A-Za-z\s]+|{_TAG.pattern})*\[?")
+"""A backslash and the letters behind it, also behind tags of a table: whoever takes out the text drops the tags."""
 
 
 def harmless_characters(text: str) -> str:
@@ -97,6 +100,10 @@ def _allowed_value(_tag: str, attribute: str, value: str) -> str | None:
 
 
 def _inert(text: str) -> str:
+    def parted(command: re.Match[str]) -> str:
+        is_active = _ACTIVE_COMMAND.match(_TAG.sub("", command[0]))
+        return command[0].replace("\\", "\\ ") if is_active else command[0]
+
     text = _LINK_JOINT.sub("] ", text)
     text = _FENCE.sub(r"\\\g<0>", text)
-    return _ACTIVE_COMMAND.sub(r"\\ ", text)
+    return _COMMAND.sub(parted, text)
