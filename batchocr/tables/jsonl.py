@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -108,7 +109,7 @@ class JsonLinesTable:
         self._path = path
         with reading(path):
             self._file = path.open("rb")
-        self._offsets = [0]
+        self._offsets = array("q", [0])
         """Of the lines, and of the end."""
         said = _DIGEST.search(_metadata_line(path))
         self.digest = said[1].decode() if said else ""
@@ -129,7 +130,7 @@ class JsonLinesTable:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         while lines := list(islice(self._file, _LOOKED_AT_ONCE)):
-            self._offsets += accumulate(map(len, lines[1:]), initial=self._offsets[-1] + len(lines[0]))
+            self._offsets.extend(accumulate(map(len, lines[1:]), initial=self._offsets[-1] + len(lines[0])))
             yield pa.RecordBatch.from_pylist([parse(line) for line in lines], schema=SETTLED_SCHEMA)
 
     def _settled(self, start: int, stop: int) -> pa.Table:
