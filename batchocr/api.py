@@ -23,7 +23,7 @@ from batchocr.pages.input.sources import Found
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import require_writable
 from batchocr.tables.earlier import dtype_of_rows
-from batchocr.tables.files import without_output
+from batchocr.tables.files import table_file, without_output
 from batchocr.tables.page_list import documents_asked_for
 from batchocr.tables.remote_output import OutputPlace
 
@@ -148,7 +148,7 @@ def run_with(
     found = find_inputs(config, inputs)
     found = replace(found, documents=without_output(found.documents, place.is_own))
     place.prepare(overwrite=config.overwrite)
-    require_writable(place.path)
+    require_writable(table_file(place.path))
     begun_in = None if config.overwrite else dtype_of_rows(place.path)
     with nullcontext(session) if session else closing(Session(config, begun_in=begun_in)) as reading:
         report = read_into_table(reading, config, found, place.path, stop, progress)

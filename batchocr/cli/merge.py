@@ -15,7 +15,7 @@ from batchocr.data import counted, valid_text
 from batchocr.storage.temporary import new_folder
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import remove_leftovers, require_writable
-from batchocr.tables.files import files_of, report_path
+from batchocr.tables.files import files_of, report_path, table_file
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def merge(
     of_parts = open_rows(parts, ours=True).parts
     preferred = open_rows(prefer, ours=True).parts if prefer else ()
     merging.require_free(path, [*of_parts, *preferred], overwrite=config.overwrite)
-    require_writable(path)
+    require_writable(table_file(path))
     if config.overwrite:
         require_place(report_path(path))
     remove_leftovers(files_of(path, report_path(path)))

@@ -139,7 +139,7 @@ def _write_table(
     began_s = time.monotonic()
     earlier = journal.earlier.metadata if journal.earlier else None
     is_same = earlier is not None and replace(metadata, batchocr_version=earlier.batchocr_version) == earlier
-    if not (is_same and rows.are_the_table()):
+    if not (is_same and rows.are_the_table(in_order=not out.is_dir())):
         ended = partial(journal.end, worsened=worsened)
         table_for(out).write(out, rows, metadata, earlier=journal.earlier, written=ended)
     run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality

@@ -11,7 +11,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from batchocr.pages.input.sources import Found
 from batchocr.tables.index import IndexedRow
 from batchocr.tables.journal import Journal
 from batchocr.tables.page_quality import is_doubtful
-from batchocr.tables.settled import Kept, Version
+from batchocr.tables.settled import Kept, Unread, Version
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +33,6 @@ _IN_FRONT: Final = -1
 """Stands for the document that is followed by those which come before all others."""
 _AT_END: Final = -2
 """Stands for the last of all documents."""
-
-
-class _InJournal(NamedTuple):
-    """A row of the journal."""
-
-    source: str
-    page_index: int | None
-    is_asked: bool
-    """Whether this run was to read it."""
-    version: Version | None
-    """Of its file, if that was touched and is the same."""
 
 
 class OutputRows:
@@ -72,29 +61,30 @@ class OutputRows:
         """The rows of the earlier table that stay."""
         self._is_asked = plan.settled.is_asked.copy() if plan.settled else self._is_kept
         """Those that this run is about."""
-        self._rows: Iterable[Kept | _InJournal] = self._joined(self._documents())
+        self._rows: Iterable[Kept | Unread] = self._joined(self._documents())
 
-    def are_the_table(self) -> bool:
-        """Whether they are the rows of the table that is there, as nothing was read, left out or put elsewhere."""
+    def are_the_table(self, *, in_order: bool) -> bool:
+        """Whether they are the rows of the table that is there, as nothing was read, left out or put elsewhere.
+        in_order: their order matters."""
         if self._journal.sources():
             return False
         self._rows = [*self._rows]
         kept = [row for row in self._rows if isinstance(row, Kept)]
+        kept = kept if in_order else sorted(kept)
         begins, ends = [row.start for row in kept], [row.stop for row in kept]
         return [0, *ends] == [*begins, len(self._is_kept)]
 
-    def __iter__(self) -> Iterator[PageResult | Kept]:
+    def __iter__(self) -> Iterator[Kept | Unread]:
         """Yield the rows, in order."""
-        for row in self._rows:
-            if isinstance(row, Kept):
-                yield row
-                continue
-            result = self._journal.read(row.source, row.page_index)
-            if row.version is not None:
-                result = replace(result, file_bytes=row.version[0], file_mtime_ns=row.version[1])
-            self.quality.add(result)
-            self.num_doubtful += row.is_asked and is_doubtful(result)
-            yield result
+        return iter(self._rows)
+
+    def _load(self, row: Unread) -> PageResult:
+        result = self._journal.read(row.source, row.page_index)
+        if row.version is not None:
+            result = replace(result, file_bytes=row.version[0], file_mtime_ns=row.version[1])
+        self.quality.add(result)
+        self.num_doubtful += row.is_asked and is_doubtful(result)
+        return result
 
     def log(self) -> None:
         """Say which rows were kept, or removed with --prune, and name the inputs without a document of which the table
@@ -112,7 +102,7 @@ class OutputRows:
             stay = "; they stay, as long as it is an INPUT" if self._prune else ""
             logger.warning("%s%s", said, stay, extra=event("input_empty", input=name, rows=num_rows))
 
-    def _documents(self) -> Iterator[Kept | _InJournal]:
+    def _documents(self) -> Iterator[Kept | Unread]:
         """The documents in the order of the table."""
         followers = self._followers()
         yield from self._gone(followers[_IN_FRONT])
@@ -133,7 +123,7 @@ class OutputRows:
             self.quality.add_all(table.ink_outside[self._is_kept], table.agreement[self._is_kept])
             self.num_doubtful += int(np.count_nonzero(table.is_doubtful & self._is_kept & self._is_asked))
 
-    def _joined(self, rows: Iterable[Kept | _InJournal]) -> Iterator[Kept | _InJournal]:
+    def _joined(self, rows: Iterable[Kept | Unread]) -> Iterator[Kept | Unread]:
         """The rows, those together that follow each other in the earlier table."""
         last: Kept | None = None
         for row in rows:
@@ -165,7 +155,7 @@ class OutputRows:
             followers[_AT_END] += [source for source in read if source not in present]
         return followers
 
-    def _gone(self, sources: Iterable[str]) -> Iterator[Kept | _InJournal]:
+    def _gone(self, sources: Iterable[str]) -> Iterator[Kept | Unread]:
         """Documents that are not in the input, unless their rows are to be removed."""
         for source in sources:
             rows = self._journal.rows(source)
@@ -191,13 +181,13 @@ class OutputRows:
         elif end > first:
             yield Kept(first, end)
 
-    def _not_asked(self, source: str) -> Iterator[Kept | _InJournal]:
+    def _not_asked(self, source: str) -> Iterator[Kept | Unread]:
         """A document of which an unfinished run has read rows, and this one does not ask for them."""
         rows = self._journal.rows(source)
         self.not_asked[source] = len(rows)
         yield from (self._row(source, row) for row in rows if not self._prune)
 
-    def _read(self, document: Document, state: DocumentState) -> Iterator[Kept | _InJournal]:
+    def _read(self, document: Document, state: DocumentState) -> Iterator[Kept | Unread]:
         """The pages of a document at which this run has looked."""
         source, planned = valid_text(document.source), state.rows or ()
         rows = {row.page_index: row for row in self._journal.rows(source)}
@@ -221,10 +211,10 @@ class OutputRows:
 
     def _row(
         self, source: str, row: IndexedRow, version: Version | None = None, *, is_asked: bool = False
-    ) -> Kept | _InJournal:
+    ) -> Kept | Unread:
         """One row, wherever it is. version: of its file as it is now."""
         touched = version if version != row.version else None
         if row.length:
-            return _InJournal(source, row.page_index, is_asked, touched)
+            return Unread(source, row.page_index, is_asked, touched, self._load)
         self._is_asked[row.offset] = is_asked
         return Kept(row.offset, row.offset + 1, touched)

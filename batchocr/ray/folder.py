@@ -28,13 +28,12 @@ from batchocr.ray.items import ClusterPlan, Item
 from batchocr.storage.objects import list_below, remove
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file, reading, writing
-from batchocr.tables.files import CLUSTER_REPORT_NAME, is_cluster_part
+from batchocr.tables.files import CLUSTER_PLAN_NAME, CLUSTER_REPORT_NAME, is_cluster_part
 from batchocr.tables.remote_output import fetch_file, put_file
 from batchocr.tables.schema import RunMetadata, decode_metadata
 
 logger = logging.getLogger(__name__)
 
-_PLAN_NAME = "run.json"
 _AT_ONCE = 16
 """How many parts are looked into at the same time: a store, or a file system on the network, is slow to answer."""
 
@@ -134,21 +133,22 @@ class OutputFolder:
     def require_of_cluster(self) -> None:
         """Raise OutputMismatchError if there is a table, but not of a run on a cluster."""
         names = self.files.names()
-        if _PLAN_NAME not in names and (others := sorted(name for name in names if name.endswith(".parquet"))):
+        if CLUSTER_PLAN_NAME not in names and (others := sorted(name for name in names if name.endswith(".parquet"))):
             raise OutputMismatchError(
-                f"{self} holds {others[0]} and no {_PLAN_NAME}: it is not of a run on a cluster; choose another --out"
+                f"{self} holds {others[0]} and no {CLUSTER_PLAN_NAME}: it is not of a run on a cluster; choose another "
+                "--out"
             )
 
     def plan(self) -> ClusterPlan | None:
         """The plan of an earlier run; None if there was none. Raises OutputMismatchError if it is damaged."""
-        if _PLAN_NAME not in self.files.names():
+        if CLUSTER_PLAN_NAME not in self.files.names():
             return None
-        with self.files.local(_PLAN_NAME) as local:
+        with self.files.local(CLUSTER_PLAN_NAME) as local:
             try:
                 return _PLAN.validate_json(local.read_bytes())
             except ValidationError as error:
                 raise OutputMismatchError(
-                    f"{_PLAN_NAME} in {self} is damaged, or not of this version of batchocr: restore it, choose "
+                    f"{CLUSTER_PLAN_NAME} in {self} is damaged, or not of this version of batchocr: restore it, choose "
                     "another --out, or --overwrite"
                 ) from error
 
@@ -168,7 +168,9 @@ class OutputFolder:
     def is_own(self, path: str) -> bool:
         """Whether a run has put the file at this path, or of this URI."""
         folder, _, name = (path if is_uri(path) else os.path.abspath(path)).rpartition("/")
-        return folder == str(self).rstrip("/") and (is_cluster_part(name) or name in (_PLAN_NAME, CLUSTER_REPORT_NAME))
+        return folder == str(self).rstrip("/") and (
+            is_cluster_part(name) or name in (CLUSTER_PLAN_NAME, CLUSTER_REPORT_NAME)
+        )
 
     def begin(self, metadata: RunMetadata, pages: str | None, items: Iterable[Item], *, afresh: bool = False) -> None:
         """Record the plan of this run, and remove parts of other items; afresh: all parts. From now on the folder
@@ -188,8 +190,8 @@ class OutputFolder:
 
     def require_seen(self) -> None:
         """Raise OutputError unless this machine sees the folder in which the driver has put the plan."""
-        if _PLAN_NAME not in self.files.names():
-            raise OutputError(f"{_PLAN_NAME} is not in {self}: all machines need to see the same folder")
+        if CLUSTER_PLAN_NAME not in self.files.names():
+            raise OutputError(f"{CLUSTER_PLAN_NAME} is not in {self}: all machines need to see the same folder")
 
     def require_own(self) -> None:
         """Raise OutputError if another run has begun here since this one did: the two would remove each other's
@@ -230,7 +232,7 @@ class OutputFolder:
             self.files.put(local, name)
 
     def _put_plan(self, plan: ClusterPlan) -> None:
-        self.put_text(_PLAN.dump_json(plan, exclude=_NOT_STORED, by_alias=True).decode(), _PLAN_NAME)
+        self.put_text(_PLAN.dump_json(plan, exclude=_NOT_STORED, by_alias=True).decode(), CLUSTER_PLAN_NAME)
 
     def _remove_parts(self, *, but: Iterable[Item]) -> None:
         """Remove the parts of other items."""

@@ -13,8 +13,9 @@ from typing import Final, cast, get_args
 from batchocr.config import DType
 from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
+from batchocr.tables import parts
 from batchocr.tables.atomic import reading
-from batchocr.tables.files import journal_path, metadata_path
+from batchocr.tables.files import journal_path, metadata_path, table_file
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
     RunMetadata,
@@ -77,8 +78,10 @@ def header_of_journal(out: Path) -> JournalHeader | None:
 def require_ours(out: Path) -> None:
     """Raise OutputMismatchError if there is a file at `out`, or in the place of its journal or metadata, that no
     version of batchocr wrote, unless it is empty."""
+    if out.is_dir():
+        parts.require_ours(out)
     paths = [out, journal_path(out)]
-    if out.suffix.lower() == ".jsonl":
+    if out.is_dir() or out.suffix.lower() == ".jsonl":
         paths.append(metadata_path(out))
     for path in paths:
         if path.is_file() and path.stat().st_size and not _looks_like_ours(path):
@@ -105,7 +108,7 @@ def table_to_continue(out: Path, metadata: RunMetadata) -> StoredTable | None:
     Raises OutputMismatchError if the table is of other settings, another shard or not ours, OutputError if it is
     damaged.
     """
-    if not out.exists():
+    if not table_file(out).exists():
         require_ours(out)
         return None
     found = table_for(out).open_table(out)

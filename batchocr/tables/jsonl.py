@@ -33,7 +33,7 @@ from batchocr.tables.schema import (
     metadata_to_json,
     to_json,
 )
-from batchocr.tables.settled import SETTLED_SCHEMA, Kept, SettledColumns
+from batchocr.tables.settled import SETTLED_SCHEMA, Kept, Row, SettledColumns, read
 
 _ROW_START = re.compile(rb'\{"source":"(?:[^"\\]|\\.)*","page_index":(?:null|\d+),"status":"')
 _START_BYTES = 1 << 16
@@ -45,7 +45,7 @@ _CHUNK_BYTES = 1 << 20
 
 def write(
     path: Path,
-    rows: Iterable[PageResult | Kept],
+    rows: Iterable[Row],
     metadata: RunMetadata,
     *,
     earlier: JsonLinesTable | None = None,
@@ -61,8 +61,8 @@ def write(
     digest = hashlib.sha256()
     with atomic_file(path) as file:
         for row in rows:
-            if isinstance(row, PageResult):
-                lines: Iterable[bytes] = [to_json(row) + b"\n"]
+            if not isinstance(row, Kept):
+                lines: Iterable[bytes] = [to_json(read(row)) + b"\n"]
             else:
                 assert earlier is not None
                 lines = earlier.kept(row)

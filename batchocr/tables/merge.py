@@ -19,7 +19,7 @@ from batchocr.pages.input.globs import PathKey, path_key
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import reading
 from batchocr.tables.earlier import require_ours
-from batchocr.tables.files import journal_path
+from batchocr.tables.files import journal_path, table_file
 from batchocr.tables.index import page_rank
 from batchocr.tables.opened import TablePart, find_tables
 from batchocr.tables.schema import (
@@ -57,7 +57,7 @@ def require_free(out: Path, parts: Sequence[TablePart], *, overwrite: bool) -> N
         raise OutputError(f"{out} is one of the parts: choose another --out")
     if journal_path(out).exists():
         raise OutputError(f"{journal_path(out)} is of a run that is unfinished: finish it, or choose another --out")
-    if out.exists() and not overwrite:
+    if table_file(out).exists() and not overwrite:
         raise OutputError(f"{out} exists already: choose another --out, or replace it with --overwrite")
     require_ours(out)
 

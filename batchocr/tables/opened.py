@@ -126,6 +126,8 @@ def find_tables(name: str, *, partial: bool = False) -> list[Path]:
     """
     if is_uri(name):
         return fetch_tables(name)
+    if os.path.isdir(name) and metadata_path(Path(name)).exists():
+        return [Path(name)]
     if os.path.isdir(name):
         matches = [os.path.join(name, entry) for entry in os.listdir(name) if not entry.startswith(".")]
         matches = [match for match in matches if could_be_table(Path(table_of_journal(match)))]

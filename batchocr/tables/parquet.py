@@ -18,7 +18,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import cached_property
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +28,7 @@ from batchocr.errors import OutputError
 from batchocr.tables.atomic import atomic_file, reading
 from batchocr.tables.files import how_to_restore
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, from_row, to_row
-from batchocr.tables.settled import SETTLED_SCHEMA, Kept, SettledColumns
+from batchocr.tables.settled import SETTLED_SCHEMA, Kept, Row, SettledColumns, read
 
 ROW_GROUP_PAGES = 256
 
@@ -64,41 +64,55 @@ _SOUND: set[tuple[int, int, int, int]] = set()
 """Files whose digest this process has compared, by device, inode, size and time of change: each is hashed once."""
 
 
+class Earlier(Protocol):
+    """A table of which rows are kept."""
+
+    @property
+    def columns(self) -> SettledColumns: ...
+
+    def kept(self, rows: Kept) -> pa.Table: ...
+
+
 def write(
     path: Path,
-    rows: Iterable[PageResult | Kept],
+    rows: Iterable[Row],
     metadata: RunMetadata,
     *,
-    earlier: ParquetTable | None = None,
+    earlier: Earlier | None = None,
     written: Callable[[str], None] = lambda digest: None,
 ) -> None:
     """Write the rows, in order, atomically; only one row group at a time is in memory. Raises OutputError.
 
     earlier: the table of which rows are kept. written: called with the digest just before the table takes its place.
     """
-    schema = PAGE_SCHEMA.with_metadata(encode_metadata(metadata))
     with atomic_file(path) as file:
-        with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
-            for group in _grouped(rows, earlier):
-                writer.write_table(_as_arrow(group, earlier))
-            digests = dict.fromkeys((_FOOTER_KEY, _DIGEST_KEY), _NO_DIGEST.decode())
-            writer.add_key_value_metadata({_SIZE_KEY: _NO_SIZE.decode(), **digests})
-        num_bytes = file.seek(0, os.SEEK_END)
-        _fill_in(file, _BEFORE_SIZE, b"%020d" % num_bytes)
-        _fill_in(file, _BEFORE_FOOTER, _footer_digest(file))
-        position = _find(file, _BEFORE_DIGEST)
-        assert position is not None
-        digest = _digest_without(file, position)
-        _fill_in(file, _BEFORE_DIGEST, digest)
-        written(digest.decode())
+        written(write_into(file, rows, metadata, earlier))
 
 
-def _grouped(rows: Iterable[PageResult | Kept], earlier: ParquetTable | None) -> Iterator[Sequence[PageResult | Kept]]:
+def write_into(file: BinaryIO, rows: Iterable[Row], metadata: RunMetadata, earlier: Earlier | None = None) -> str:
+    """Write the rows into an empty file; returns the digest."""
+    schema = PAGE_SCHEMA.with_metadata(encode_metadata(metadata))
+    with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
+        for group in _grouped(rows, earlier):
+            writer.write_table(_as_arrow(group, earlier))
+        digests = dict.fromkeys((_FOOTER_KEY, _DIGEST_KEY), _NO_DIGEST.decode())
+        writer.add_key_value_metadata({_SIZE_KEY: _NO_SIZE.decode(), **digests})
+    num_bytes = file.seek(0, os.SEEK_END)
+    _fill_in(file, _BEFORE_SIZE, b"%020d" % num_bytes)
+    _fill_in(file, _BEFORE_FOOTER, _footer_digest(file))
+    position = _find(file, _BEFORE_DIGEST)
+    assert position is not None
+    digest = _digest_without(file, position)
+    _fill_in(file, _BEFORE_DIGEST, digest)
+    return digest.decode()
+
+
+def _grouped(rows: Iterable[Row], earlier: Earlier | None) -> Iterator[Sequence[Row]]:
     """Yield what each row group is made of: a group ends where a document ends, unless that has hundreds of pages."""
-    group: list[PageResult | Kept] = []
+    group: list[Row] = []
     num_rows, source = 0, ""
     for row in rows:
-        if isinstance(row, PageResult):
+        if not isinstance(row, Kept):
             if num_rows >= (2 if row.source == source else 1) * ROW_GROUP_PAGES:
                 yield group
                 group, num_rows = [], 0
@@ -119,12 +133,13 @@ def _grouped(rows: Iterable[PageResult | Kept], earlier: ParquetTable | None) ->
         yield group
 
 
-def _as_arrow(group: Iterable[PageResult | Kept], earlier: ParquetTable | None) -> pa.Table:
+def _as_arrow(group: Iterable[Row], earlier: Earlier | None) -> pa.Table:
     tables: list[pa.Table] = []
-    for _, rows in groupby(group, key=type):
+    for is_kept, rows in groupby(group, key=lambda row: isinstance(row, Kept)):
         (*several,) = rows
-        read = [to_row(row) for row in several if isinstance(row, PageResult)]
-        tables += [pa.Table.from_pylist(read, schema=PAGE_SCHEMA)] if read else []
+        if not is_kept:
+            read_rows = [to_row(read(row)) for row in several if not isinstance(row, Kept)]
+            tables.append(pa.Table.from_pylist(read_rows, schema=PAGE_SCHEMA))
         tables += [earlier.kept(row) for row in several if earlier is not None and isinstance(row, Kept)]
     return pa.concat_tables(tables)
 
@@ -190,12 +205,22 @@ class ParquetTable:
     @cached_property
     def columns(self) -> SettledColumns:
         """The rows without their text."""
+        return SettledColumns(self.looked_at(), self.settled)
+
+    def looked_at(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, with the columns that are looked at."""
+        with self._sound():
+            yield from self._parquet.iter_batches(_LOOKED_AT_ONCE, columns=self._names)
+
+    def settled(self, start: int, stop: int) -> pa.Table:
+        """The same, of these rows."""
+        return pa.concat_tables(self._groups(start, stop, self._names))
+
+    @cached_property
+    def _names(self) -> Sequence[str]:
         schema = self._parquet.schema
         leaves = [schema.column(index).path for index in range(len(schema))]
-        names = [leaf for leaf in leaves if leaf in (*SETTLED_SCHEMA.names, *_OF_BLOCKS)]
-        with self._sound():
-            batches = self._parquet.iter_batches(_LOOKED_AT_ONCE, columns=names)
-            return SettledColumns(batches, lambda start, stop: pa.concat_tables(self._groups(start, stop, names)))
+        return [leaf for leaf in leaves if leaf in (*SETTLED_SCHEMA.names, *_OF_BLOCKS)]
 
     def rows(self, start: int, stop: int) -> Iterator[PageResult]:
         """Yield these rows, in order."""

@@ -21,7 +21,7 @@ from batchocr.pages.input.objects import documents_matching
 from batchocr.storage.objects import fetch, list_below, look_at, put, remove
 from batchocr.storage.temporary import new_folder
 from batchocr.storage.uris import is_uri, parse_uri
-from batchocr.tables.atomic import atomic_file
+from batchocr.tables.atomic import atomic_file, writing
 from batchocr.tables.files import (
     CLUSTER_REPORT_NAME,
     UNFINISHED_REPORT,
@@ -49,6 +49,9 @@ class OutputPlace:
         """Where it is made: its final place, unless that is in a store."""
         self._fetched: int | None = None
         """The inode of the table that was fetched: another takes its place only if there is something new."""
+        if name.endswith("/") and self._uri is None:
+            with writing(self.path):
+                self.path.mkdir(exist_ok=True)
         table_for(self.path)
 
     def require_free(self, *, overwrite: bool) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import cached_property
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from batchocr.data import ErrorKind, Status
+from batchocr.data import ErrorKind, PageResult, Status
 from batchocr.option_values import PageSpec
 from batchocr.tables.index import IndexedRow, may_retry
 from batchocr.tables.page_quality import are_doubtful
@@ -50,6 +50,26 @@ class Kept(NamedTuple):
     stop: int
     version: Version | None = None
     """Of their file, if it was touched and is the same."""
+
+
+class Unread(NamedTuple):
+    """A row that is read when it is written."""
+
+    source: str
+    page_index: int | None
+    is_asked: bool
+    """Whether the run was to read it."""
+    version: Version | None
+    """Of its file, if that was touched and is the same."""
+    load: Callable[[Unread], PageResult]
+
+
+Row: TypeAlias = PageResult | Unread | Kept
+
+
+def read(row: PageResult | Unread) -> PageResult:
+    """The row itself."""
+    return row.load(row) if isinstance(row, Unread) else row
 
 
 class SettledColumns:
@@ -112,6 +132,10 @@ class SettledColumns:
         document = self._by_doc_id.get(doc_id)
         return None if document is None else self.sources[document].as_py()
 
+    def document_of(self, source: str) -> int | None:
+        """The number of a document; None if it has no rows."""
+        return self._by_source.get(source)
+
     def begin_of_document(self, row: int) -> int:
         """The first row from this one on with which a document begins, or the number of rows."""
         return int(self.first[np.searchsorted(self.first, min(row, self.num_rows))])
@@ -165,7 +189,8 @@ def _undivided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     rest = SETTLED_SCHEMA.empty_table()
     for batch in batches:
         given = pa.Table.from_batches([batch])
-        table = pa.concat_tables([rest, given]).combine_chunks() if len(rest) else given
+        both = pa.concat_tables([rest, given], promote_options="default")  # parts may be of different versions
+        table = both.combine_chunks() if len(rest) else given
         last = int(np.flatnonzero(_differs(table["source"].combine_chunks()))[-1]) if len(table) else 0
         yield table.slice(0, last)
         rest = table.slice(last)

@@ -8,14 +8,14 @@ from typing import Any, Protocol, TypeAlias
 
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
-from batchocr.tables import jsonl, parquet
+from batchocr.tables import jsonl, parquet, parts
 from batchocr.tables.schema import RunMetadata
-from batchocr.tables.settled import Kept
+from batchocr.tables.settled import Row
 
 TABLE_SUFFIXES = (".parquet", ".jsonl")
 
 
-StoredTable: TypeAlias = parquet.ParquetTable | jsonl.JsonLinesTable
+StoredTable: TypeAlias = parquet.ParquetTable | jsonl.JsonLinesTable | parts.PartsTable
 """A table that is open; what is read is of this file, whatever takes its place."""
 
 
@@ -25,7 +25,7 @@ class TableFormat(Protocol):
     def write(
         self,
         path: Path,
-        rows: Iterable[PageResult | Kept],
+        rows: Iterable[Row],
         metadata: RunMetadata,
         *,
         earlier: Any = None,
@@ -40,14 +40,16 @@ class TableFormat(Protocol):
 
 
 def table_for(path: Path) -> TableFormat:
-    """The format of the table at `path`, by its suffix. Raises UsageError for any other suffix."""
+    """The format of the table at `path`: parts in a folder, else by its suffix. Raises UsageError for another one."""
+    if path.is_dir():
+        return parts
     match path.suffix.lower():
         case ".parquet":
             return parquet
         case ".jsonl":
             return jsonl
         case _:
-            raise UsageError(f"the table {path} must end in .parquet or .jsonl")
+            raise UsageError(f"the table {path} must end in .parquet or .jsonl, or in / for a folder of parts")
 
 
 def could_be_table(path: Path) -> bool:

@@ -1,0 +1,250 @@
+"""The table as a folder of Parquet files, for what one file should not hold: a run replaces the parts that change.
+
+A document is in one part, whole, and stays there; new ones fill the last part, then new ones. What the runs have been
+asked for stands once, in `table.json`. Each part is a table of its own for every reader, and is replaced in its place,
+so that nobody sees an old and a new one beside each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from functools import cached_property
+from itertools import accumulate, chain, count, groupby
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from batchocr.data import PageResult
+from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.storage.checksums import checked_line, is_sound
+from batchocr.tables import parquet
+from batchocr.tables.atomic import atomic_file, reading
+from batchocr.tables.files import CLUSTER_PLAN_NAME, final_name, is_cluster_part, journal_path, metadata_path
+from batchocr.tables.schema import RunMetadata, metadata_from_json, metadata_to_json
+from batchocr.tables.settled import Kept, Row, SettledColumns
+
+ROWS_PER_PART: Final = 1 << 14
+
+
+def write(
+    folder: Path,
+    rows: Iterable[Row],
+    metadata: RunMetadata,
+    *,
+    earlier: PartsTable | None = None,
+    written: Callable[[str], None] = lambda digest: None,
+) -> None:
+    """Write the parts that change, all of them before the first takes its place. Raises OutputError.
+
+    earlier: the table of which rows are kept. written: called with the digest of the whole just before that.
+    """
+    before = part_names(folder)
+    digests = dict(earlier.digests) if earlier else {}
+    parts = _changed(rows, earlier) if earlier else zip(_names(before), _filled(rows, ROWS_PER_PART), strict=False)
+    with ExitStack() as replacing:
+        for name, of_part in parts:
+            file = replacing.enter_context(atomic_file(folder / name))
+            digests[name] = parquet.write_into(file, of_part, metadata, earlier)
+        written(_digest(digests))
+        with atomic_file(metadata_path(folder)) as file:
+            file.write(checked_line(metadata_to_json(metadata)))
+    for name in set(before).difference(digests):  # with --overwrite
+        (folder / name).unlink()
+
+
+def _filled(rows: Iterable[Row], room: int) -> Iterator[Iterable[Row]]:
+    """Yield the rows part by part. room: for how many there is some in the first."""
+
+    def numbered() -> Iterator[tuple[int, Row]]:
+        part, left = 0, room
+        for _, of_document in groupby(rows, key=attrgetter("source")):
+            document = [*of_document]
+            if len(document) > left and left < ROWS_PER_PART:
+                part, left = part + 1, ROWS_PER_PART
+            left -= len(document)
+            yield from ((part, row) for row in document)
+
+    for _, of_part in groupby(numbered(), key=itemgetter(0)):
+        yield map(itemgetter(1), of_part)
+
+
+def _changed(rows: Iterable[Row], earlier: PartsTable) -> Iterator[tuple[str, Sequence[Row]]]:
+    """Yield each part that changes: its name and its rows, in the order of all rows."""
+    names = [*earlier.digests]
+    parts: defaultdict[int, list[tuple[int, Row]]] = defaultdict(list, {part: [] for part in range(len(names))})
+    orders: dict[tuple[str, int | None], int] = {}
+    new: list[Row] = []
+    for order, row in enumerate(rows):
+        if isinstance(row, Kept):
+            for part, start, stop in earlier.divided(row.start, row.stop):
+                parts[part].append((order, Kept(start, stop, row.version)))
+        elif (document := earlier.columns.document_of(row.source)) is not None:
+            parts[earlier.part_of(int(earlier.columns.first[document]))].append((order, row))
+        else:
+            orders[row.source, row.page_index] = order
+            new.append(row)
+    last = max(0, len(names) - 1)
+    room = ROWS_PER_PART - sum(row.stop - row.start if isinstance(row, Kept) else 1 for _, row in parts[last])
+    is_full = bool(names) and bool(new) and room <= 0
+    for part, filled in enumerate(_filled(new, ROWS_PER_PART if is_full else room), start=last + is_full):
+        parts[part] += [(orders[row.source, row.page_index], row) for row in filled if not isinstance(row, Kept)]
+    for (part, numbered), name in zip(sorted(parts.items()), _names(names), strict=False):
+        of_part = [row for _, row in sorted(numbered, key=itemgetter(0))]
+        if not earlier.is_part(part, of_part):
+            yield name, of_part
+
+
+def part_names(folder: Path) -> list[str]:
+    """The parts in a folder, in order."""
+    with reading(folder):
+        return sorted(name for name in os.listdir(folder) if is_cluster_part(name) and final_name(name) == name)
+
+
+def _names(before: Sequence[str]) -> Iterator[str]:
+    """Yield the names of the parts that there are, then new ones."""
+    following = int(before[-1][5:].partition("-")[0]) + 1 if before else 0
+    new = (f"part-{number:06}-{secrets.token_hex(8)}.parquet" for number in count(following))
+    return chain(before, new)
+
+
+def _digest(digests: Mapping[str, str]) -> str:
+    """Of the whole: SHA-256 (hex) of those of its parts."""
+    return hashlib.sha256(json.dumps(dict(digests), sort_keys=True).encode()).hexdigest()
+
+
+def read_metadata(folder: Path) -> RunMetadata | None:
+    """What stands in `table.json`; None if there is none. Raises OutputError if it is damaged."""
+    path = metadata_path(folder)
+    if not path.is_file():
+        return None
+    with reading(path):
+        line = path.read_bytes()
+    if (metadata := metadata_from_json(line)) is None or not is_sound(line):
+        raise OutputError(f"{path} is damaged, or was changed: restore it, or start over with --overwrite")
+    return metadata
+
+
+def open_table(folder: Path) -> PartsTable | None:
+    """A table of ours; None if there is none. Raises OutputError if a part is missing its place or is damaged."""
+    if (metadata := read_metadata(folder)) is None:
+        return None
+    return PartsTable(folder, metadata)
+
+
+def read_rows(folder: Path) -> Iterator[PageResult]:
+    """Yield all rows, part by part. Raises OutputError."""
+    for name in part_names(folder):
+        yield from parquet.read_rows(folder / name)
+
+
+def require_ours(folder: Path) -> None:
+    """Raise OutputMismatchError if the folder holds tables that no run into it has put there, as those of shards or of
+    a cluster; or any other files, if no run has begun there."""
+    names = {name for name in os.listdir(folder) if not name.startswith(".")}
+    of_run = {path.name for path in (metadata_path(folder), journal_path(folder))}
+    is_begun = CLUSTER_PLAN_NAME not in names and any((folder / name).stat().st_size for name in names & of_run)
+    others = {name for name in names - of_run if not is_begun or name.endswith((".parquet", ".jsonl"))}
+    if others := {name for name in others if not (is_begun and is_cluster_part(name))}:
+        raise OutputMismatchError(
+            f"{folder} holds {min(others)}, which is not of a run into this folder: name another folder as --out, or a "
+            "table in it"
+        )
+
+
+class PartsTable:
+    """The parts of a table. Each is opened when it is read; one that was replaced since is refused, by an OutputError
+    like one that is damaged."""
+
+    def __init__(self, folder: Path, metadata: RunMetadata) -> None:
+        self.metadata = metadata
+        self._folder = folder
+        self.digests: dict[str, str] = {}
+        """Of each part, by its name."""
+        lengths = []
+        for name in part_names(folder):
+            with closing(self._opened(name)) as part:
+                self.digests[name] = part.digest
+                lengths.append(part.num_rows)
+        self._starts = [0, *accumulate(lengths)]
+        self.digest = _digest(self.digests)
+        """By which a run knows the table again."""
+        self._last: parquet.ParquetTable | None = None
+        self._last_name = ""
+
+    def close(self) -> None:
+        """Close the part that is open."""
+        if self._last is not None:
+            self._last.close()
+
+    @cached_property
+    def columns(self) -> SettledColumns:
+        """The rows without their text."""
+        return SettledColumns(chain.from_iterable(map(self._looked_at, self.digests)), self._settled)
+
+    def rows(self, start: int, stop: int) -> Iterator[PageResult]:
+        """Yield these rows, in order."""
+        for part, begin, end in self.divided(start, stop):
+            yield from self._part(part).rows(begin - self._starts[part], end - self._starts[part])
+
+    def kept(self, rows: Kept) -> pa.Table:
+        """These rows, in the columns of this version."""
+        return pa.concat_tables(
+            self._part(part).kept(Kept(begin - self._starts[part], end - self._starts[part], rows.version))
+            for part, begin, end in self.divided(rows.start, rows.stop)
+        )
+
+    def divided(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """The rows by parts: the number of each part, its first row of these, and the one after its last."""
+        while start < stop:
+            part = self.part_of(start)
+            end = min(stop, self._starts[part + 1])
+            yield part, start, end
+            start = end
+
+    def part_of(self, row: int) -> int:
+        """The number of the part in which a row is."""
+        return bisect_right(self._starts, row) - 1
+
+    def is_part(self, part: int, rows: Sequence[Row]) -> bool:
+        """Whether these are all rows of a part, in order."""
+        if part >= len(self.digests):
+            return False
+        kept = [row for row in rows if isinstance(row, Kept)]
+        begins, ends = [row.start for row in kept], [row.stop for row in kept]
+        return len(kept) == len(rows) and [self._starts[part], *ends] == [*begins, self._starts[part + 1]]
+
+    def _settled(self, start: int, stop: int) -> pa.Table:
+        return pa.concat_tables(
+            (
+                self._part(part).settled(begin - self._starts[part], end - self._starts[part])
+                for part, begin, end in self.divided(start, stop)
+            ),
+            promote_options="default",
+        )
+
+    def _looked_at(self, name: str) -> Iterator[pa.RecordBatch]:
+        with closing(self._opened(name)) as part:
+            yield from part.looked_at()
+
+    def _part(self, number: int) -> parquet.ParquetTable:
+        """A part, open. The last one stays so for the next call."""
+        name = [*self.digests][number]
+        if self._last is None or self._last_name != name:
+            self.close()
+            self._last, self._last_name = self._opened(name), name
+        return self._last
+
+    def _opened(self, name: str) -> parquet.ParquetTable:
+        part = parquet.open_table(self._folder / name)
+        if part is None or part.digest != self.digests.get(name, part.digest):
+            raise OutputError(f"{self._folder / name} is no part of this table, or was replaced: run again")
+        return part

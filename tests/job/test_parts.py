@@ -1,0 +1,197 @@
+"""A run into a folder of parts: each night replaces the parts in which something changes."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+import batchocr
+from batchocr.errors import OutputMismatchError, UsageError
+from batchocr.tables import parts
+from batchocr.tables.files import journal_path
+from batchocr.tables.opened import open_rows
+from tests.support.jobs import Job, started
+from tests.support.running import draw_pdf, read_rows, run_command, texts
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def usual(model: Path) -> dict[str, Any]:
+    return {"model": model, "dpi": 72, "workers": 1, "pages_in_flight": 4, "max_degraded_rate": 1}
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "ROWS_PER_PART", 4)
+
+
+@pytest.fixture(scope="module")
+def first_day(tmp_path_factory: pytest.TempPathFactory, usual: dict[str, Any]) -> Path:
+    """Documents of two pages each, three of one and one of five, and a folder of parts beside them."""
+    folder = tmp_path_factory.mktemp("parts") / "archive"
+    (folder / "in").mkdir(parents=True)
+    for name in ("b", "d", "f", "h", "k"):
+        draw_pdf(folder / "in" / f"{name}.pdf", f"{name} one", f"{name} two")
+    draw_pdf(folder / "in" / "j.pdf", *(f"j {page}" for page in range(5)))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parts, "ROWS_PER_PART", 4)
+        batchocr.run(folder / "in", out=f"{folder}/table/", **usual)
+    return folder.rename(folder.with_name("first day"))
+
+
+@pytest.fixture
+def archive(first_day: Path) -> Path:
+    """The same in the place where they were read."""
+    shutil.rmtree(first_day.parent / "archive", ignore_errors=True)
+    return Path(shutil.copytree(first_day, first_day.parent / "archive"))
+
+
+def in_parts(out: Path) -> list[list[str]]:
+    """The documents of each part."""
+    return [list(dict.fromkeys(pq.read_table(path)["source"].to_pylist())) for path in sorted(out.glob("*.parquet"))]
+
+
+def state_of(out: Path) -> Mapping[str, tuple[bytes, int, int]]:
+    """Content, inode and time of each file but the report."""
+    files = [path for path in out.iterdir() if path.name != "report.json"]
+    return {path.name: (path.read_bytes(), path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+
+
+def anew(folder: Path, usual: dict[str, Any]) -> list[Any]:
+    """The rows of a run into one file that has nothing to continue, by document and page."""
+    batchocr.run(folder / "in", out=folder / "anew.parquet", overwrite=True, **usual)
+    return texts(sorted(read_rows(folder / "anew.parquet"), key=lambda row: (row.source, row.page_index)))
+
+
+def rows_in(out: Path) -> list[Any]:
+    return texts(sorted(open_rows(out, ours=True).rows(), key=lambda row: (row.source, row.page_index)))
+
+
+def test_the_first_night_fills_part_after_part_and_divides_no_document(archive: Path, usual: dict[str, Any]) -> None:
+    out = archive / "table"
+    assert in_parts(out) == [["b.pdf", "d.pdf"], ["f.pdf", "h.pdf"], ["j.pdf"], ["k.pdf"]]
+    assert sorted(path.name for path in out.iterdir() if path.suffix != ".parquet") == ["report.json", "table.json"]
+    assert rows_in(out) == anew(archive, usual)
+    assert duckdb.sql(f"select count(*) from '{out}/*.parquet'").fetchall() == [(15,)]
+
+
+def test_with_nothing_new_no_file_changes_but_the_report(archive: Path, usual: dict[str, Any]) -> None:
+    before = state_of(archive / "table")
+    report = batchocr.run(archive / "in", out=archive / "table", **usual)
+    assert report.nothing_to_do and report.items.found == 15
+    assert state_of(archive / "table") == before
+
+
+def test_a_night_replaces_the_parts_that_change_and_fills_the_last_one(archive: Path, usual: dict[str, Any]) -> None:
+    out = archive / "table"
+    before = state_of(out)
+    draw_pdf(archive / "in" / "a.pdf", "a one")
+    draw_pdf(archive / "in" / "c.pdf", "c one", "c two")
+    draw_pdf(archive / "in" / "d.pdf", "changed")
+    (archive / "in" / "f.pdf").unlink()
+    report = batchocr.run(archive / "in", out=out, prune=True, **usual)
+    assert (report.pages_read, report.items.already_done, report.rows_gone) == (4, 11, 2)
+    assert in_parts(out) == [["b.pdf", "d.pdf"], ["h.pdf"], ["j.pdf"], ["a.pdf", "k.pdf"], ["c.pdf"]]
+    after = state_of(out)
+    same = [name for name in before if before[name] == after[name]]
+    assert same == [sorted(before)[2]]
+    assert sorted(after)[:4] == sorted(before)[:4]
+    assert rows_in(out) == anew(archive, usual)
+    assert batchocr.run(archive / "in", out=out, **usual).nothing_to_do
+    assert state_of(out) == after
+
+
+@pytest.mark.parametrize("num_replaced", [0, 1, 2, 9])
+def test_a_kill_between_two_parts_costs_nothing(archive: Path, usual: dict[str, Any], num_replaced: int) -> None:
+    out = archive / "table"
+    draw_pdf(archive / "in" / "a.pdf", "a one")
+    draw_pdf(archive / "in" / "d.pdf", "changed")
+    draw_pdf(archive / "in" / "h.pdf", "worse")
+    die = (
+        "import os, batchocr.tables.parts as parts\nparts.ROWS_PER_PART = 4\nrename, done = os.rename, []\n"
+        "def replace(old, new):\n"
+        "    if str(new).endswith('.parquet'):\n"
+        f"        if len(done) == {num_replaced}:\n            os.kill(os.getpid(), 9)\n"
+        "        done.append(new)\n"
+        "    rename(old, new)\n"
+        "os.replace = replace\n"
+        "import batchocr.tables.journal as journal\n"
+        "journal.Journal.remove = lambda self: os.kill(os.getpid(), 9)"
+    )
+    with started(Job(usual["model"], archive / "in", []), out, "--workers", "1", before=die) as process:
+        process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert journal_path(out).exists()
+    report = batchocr.run(archive / "in", out=out, **usual)
+    assert (report.pages_read, report.items.found) == (0, 14)
+    assert not [path.name for path in out.iterdir() if path.suffix in (".journal", ".tmp")]
+    assert rows_in(out) == anew(archive, usual)
+    before = state_of(out)
+    assert batchocr.run(archive / "in", out=out, **usual).nothing_to_do
+    assert state_of(out) == before
+
+
+def test_a_folder_becomes_a_table_and_a_table_a_folder(archive: Path, usual: dict[str, Any]) -> None:
+    out, table = archive / "table", archive / "merged.parquet"
+    assert run_command_of("merge", out, "--out", table)
+    assert batchocr.run(archive / "in", out=table, **usual).nothing_to_do
+    assert run_command_of("merge", table, "--out", f"{archive}/again/")
+    assert batchocr.run(archive / "in", out=archive / "again", **usual).nothing_to_do
+    assert rows_in(archive / "again") == rows_in(out)
+
+
+def run_command_of(*arguments: str | Path) -> bool:
+    import subprocess
+
+    from tests.support.running import command
+
+    done = subprocess.run(command(*arguments[1:], name=str(arguments[0])), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return True
+
+
+def test_what_is_in_the_way_is_refused_with_a_sentence(archive: Path, usual: dict[str, Any], tmp_path: Path) -> None:
+    def refusal(out: Path) -> str:
+        with pytest.raises(OutputMismatchError) as refused:
+            batchocr.run(archive / "in", out=f"{out}/", **usual)
+        return str(refused.value)
+
+    assert "b.pdf, which is not of a run into this folder: name another folder" in refusal(archive / "in")
+    (tmp_path / "shards").mkdir()
+    shutil.copy(next((archive / "table").glob("*.parquet")), tmp_path / "shards" / "shard-1.parquet")
+    assert "shard-1.parquet" in refusal(tmp_path / "shards")
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "run.json").write_text("{}")
+    assert "run.json" in refusal(tmp_path / "cluster")
+    with pytest.raises(UsageError, match=r"must end in \.parquet or \.jsonl, or in / for a folder of parts"):
+        batchocr.run(archive / "in", out=tmp_path / "no folder yet", **usual)
+
+
+def test_a_part_that_is_damaged_or_missing_is_noticed(archive: Path, usual: dict[str, Any]) -> None:
+    out = archive / "table"
+    second = sorted(out.glob("*.parquet"))[1]
+    second.unlink()
+    assert batchocr.run(archive / "in", out=out, **usual).pages_read == 4
+    assert rows_in(out) == anew(archive, usual)
+
+
+def test_overwrite_begins_the_folder_anew(archive: Path, usual: dict[str, Any]) -> None:
+    for name in ("f", "h", "j", "k"):
+        (archive / "in" / f"{name}.pdf").unlink()
+    report = batchocr.run(archive / "in", out=archive / "table", overwrite=True, **usual)
+    assert (report.pages_read, report.items.found) == (4, 4)
+    assert in_parts(archive / "table") == [["b.pdf", "d.pdf"]]
+
+
+def test_the_command_takes_a_folder(archive: Path, usual: dict[str, Any]) -> None:
+    done = run_command(archive / "in", "--out", f"{archive}/other/", "--model", usual["model"], "--dpi", "72")
+    assert done.returncode in (0, 3)
+    assert len(list((archive / "other").glob("*.parquet"))) == 1
