@@ -212,7 +212,9 @@ Roots = Annotated[
 Partial = Annotated[
     bool, flag("--partial", panel=INPUT, help="Of a run that is unfinished, take the pages that it has read so far.")
 ]
-_TABLE_TO_WRITE = "The table to write: NAME.parquet or NAME.jsonl, also in an object store."
+_TABLE_TO_WRITE = (
+    "The table to write: NAME.parquet or NAME.jsonl, also in an object store; or FOLDER/ for parts of one, in Parquet."
+)
 Out = Annotated[str, flag("--out", "-o", panel=INPUT, metavar="PATH", help=_TABLE_TO_WRITE)]
 MergedOut = Annotated[str, flag("--out", "-o", metavar="PATH", help=_TABLE_TO_WRITE)]
 Recipe = Annotated[str | None, flag("--recipe", panel=RECIPE.panel, metavar=RECIPE.metavar, help=RECIPE.help)]
