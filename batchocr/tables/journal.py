@@ -143,7 +143,7 @@ class Journal:
         return self._index.sources()
 
     def source_of(self, doc_id: str) -> str | None:
-        """A document of the table with this content of which there are pages."""
+        """The first document of the table with this content of which there are pages."""
         return self.earlier.columns.source_of(doc_id) if self.earlier else None
 
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:

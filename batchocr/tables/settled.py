@@ -112,7 +112,7 @@ class SettledColumns:
         return [] if document is None else [self._row(row) for row in range(*self.first[document : document + 2])]
 
     def source_of(self, doc_id: str) -> str | None:
-        """A document with this content of which there are pages."""
+        """The first document with this content of which there are pages."""
         row = self._by_doc_id.get(doc_id)
         return None if row is None else self.sources[int(np.searchsorted(self.first, row, "right")) - 1].as_py()
 
@@ -127,7 +127,7 @@ class SettledColumns:
     @cached_property
     def _by_doc_id(self) -> dict[str, int]:
         codes = self._ids.indices.fill_null(-1).to_numpy()
-        rows = np.flatnonzero((codes >= 0) & (self["page_index"] >= 0))
+        rows = np.flatnonzero((codes >= 0) & (self["page_index"] >= 0))[::-1]
         ids = self._ids.dictionary.to_pylist()
         return {ids[code]: row for code, row in zip(codes[rows].tolist(), rows.tolist(), strict=True)}
 
