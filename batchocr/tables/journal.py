@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, Self
@@ -74,7 +74,7 @@ class Journal:
         self.worsened_before: Mapping[str, int] = {}
         """By document, the pages that came out worse in a run that made this table and was killed before its report."""
         self._file = file
-        self._index = RowIndex(lambda source: self.earlier.columns.rows(source) if self.earlier else ())
+        self._index = RowIndex(lru_cache(1)(lambda source: self.earlier.columns.rows(source) if self.earlier else ()))
         self._is_redundant = False
         """Whether it was begun here and says nothing that is not in the table: `close` would delete it."""
         self._synced_s = time.monotonic()
