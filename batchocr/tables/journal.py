@@ -314,20 +314,16 @@ def unfinished_rows(out: Path) -> Iterator[PageResult]:
 
 
 def _table_continued(out: Path, header: JournalHeader) -> StoredTable | None:
-    """The table at `out`, if the unfinished run continues it or has made it. One that took the place of another counts,
-    too. Raises OutputError, OutputMismatchError."""
-    ends = _ends(out)
-    if not header.continues and not ends:
+    """The table at `out`, if the unfinished run continues one: that one, the one that it has made of it, or one that
+    took its place. Raises OutputError, OutputMismatchError."""
+    if not header.continues:  # all rows are in the journal, even if they have become a table
         require_ours(out)
         return None
     table = table_to_continue(out, header.metadata)
-    if table is not None and table.digest in (header.continues, *ends):
-        return table
-    if not header.continues:  # the run was killed just before it replaced this table
-        return None
-    logger.warning(
-        "%s is not the table that the unfinished run continued, which was %s: what only that one had is read again",
-        out,
-        "deleted" if table is None else "replaced",
-    )
+    if table is None or table.digest not in (header.continues, *_ends(out)):
+        logger.warning(
+            "%s is not the table that the unfinished run continued, which was %s: what only that one had is read again",
+            out,
+            "deleted" if table is None else "replaced",
+        )
     return table
