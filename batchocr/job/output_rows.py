@@ -190,6 +190,7 @@ class OutputRows:
     def _not_asked(self, source: str) -> Iterator[Kept | _InJournal]:
         """A document of which an unfinished run has read rows, and this one does not ask for them."""
         rows = self._journal.rows(source)
+        rows = [row for row in rows if row.page_index is not None] or rows
         self.not_asked[source] = len(rows)
         yield from (self._row(source, row) for row in rows if not self._prune)
 
