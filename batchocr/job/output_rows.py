@@ -111,7 +111,7 @@ class OutputRows:
     def _documents(self) -> Iterator[Kept | _InJournal]:
         """The documents in the order of the table."""
         followers = self._followers()
-        yield from self._gone(followers[-1])
+        yield from self._gone(followers[None])
         for index, document in enumerate(self._plan.documents):
             source = valid_text(document.source)
             place = int(self._plan.settled.places[index]) if self._plan.settled else -1
@@ -122,9 +122,7 @@ class OutputRows:
                 yield from self._not_asked(source)
             elif place >= 0:
                 yield from self._settled(source, place)
-            if place >= 0 and place in followers:
-                yield from self._gone(followers[place])
-        yield from self._gone(followers[self._table.num_rows])
+            yield from self._gone(followers.get(source, ()))
         self.quality.add_all(*(self._table[name][self._is_kept] for name in ("ink_outside", "text_layer_agreement")))
         self.num_doubtful += int(np.count_nonzero(self._table["is_doubtful"] & self._is_kept & self._is_asked))
 
@@ -145,19 +143,27 @@ class OutputRows:
         if last is not None:
             yield last
 
-    def _followers(self) -> Mapping[int, list[str]]:
-        """The documents that are not in the input, by the number in the table of the one that they follow: -1 for those
-        in front, the number of rows for those that come behind all others."""
-        followers: defaultdict[int, list[str]] = defaultdict(list)
+    def _followers(self) -> Mapping[str | None, list[str]]:
+        """The documents that are not in the input, by the one that they follow in the earlier table; those that are not
+        there either, by the one that an unfinished run has read before them. None for those in front."""
+        followers: defaultdict[str | None, list[str]] = defaultdict(list)
+        after: str | None = None
         if self._plan.settled:
-            numbers = np.arange(len(self._table.sources))
+            numbers, sources = np.arange(len(self._table.sources)), self._table.sources
             is_present = np.isin(numbers, self._plan.settled.places)
-            before = np.maximum.accumulate(np.where(is_present, numbers, -1))
+            before = np.maximum.accumulate(np.where(is_present, numbers, -1)).tolist()
             for number in np.flatnonzero(~is_present).tolist():
-                followers[int(before[number])].append(self._table.sources[number].as_py())
+                followed = sources[before[number]].as_py() if before[number] >= 0 else None
+                followers[followed].append(sources[number].as_py())
+            after = sources[before[-1]].as_py() if before[-1] >= 0 else None
         if read := self._journal.sources():
-            present = {valid_text(document.source) for document in self._plan.documents}.union(*followers.values())
-            followers[self._table.num_rows] += [source for source in read if source not in present]
+            present = {valid_text(document.source) for document in self._plan.documents}
+            gone = {source for several in followers.values() for source in several}
+            for source in read:
+                if source in present:
+                    after = source
+                elif source not in gone:
+                    followers[after].append(source)
         return followers
 
     def _gone(self, sources: Iterable[str]) -> Iterator[Kept | _InJournal]:
