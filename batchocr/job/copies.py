@@ -58,7 +58,8 @@ class Copies:
         state = self._states[index]
         if self._journal is None or state.doc_id is None or state.rows is None or not state.page_count:
             return frozenset()
-        earlier = self._earlier.get(state.doc_id) or self._journal.source_of(state.doc_id) or ""
+        # What an unfinished run has begun to copy has fewer pages than that of which it was copied.
+        earlier = self._journal.source_of(state.doc_id) or self._earlier.get(state.doc_id, "")
         rows = settled(self._journal.rows(earlier), self._retry_failed)
         read_before = {row.page_index for row in rows if _serves(row, state.doc_id)}
         first_index = self._first.setdefault(state.doc_id, index)

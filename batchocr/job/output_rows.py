@@ -11,7 +11,6 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -28,11 +27,6 @@ from batchocr.tables.page_quality import is_doubtful
 from batchocr.tables.settled import Kept, Unread, Version
 
 logger = logging.getLogger(__name__)
-
-_IN_FRONT: Final = -1
-"""Stands for the document that is followed by those which come before all others."""
-_AT_END: Final = -2
-"""Stands for the last of all documents."""
 
 
 class OutputRows:
@@ -105,7 +99,7 @@ class OutputRows:
     def _documents(self) -> Iterator[Kept | Unread]:
         """The documents in the order of the table."""
         followers = self._followers()
-        yield from self._gone(followers[_IN_FRONT])
+        yield from self._gone(followers[None])
         for index, document in enumerate(self._plan.documents):
             source = valid_text(document.source)
             settled, state = self._plan.settled, self._plan.given(index)
@@ -115,9 +109,7 @@ class OutputRows:
                 yield from self._not_asked(source)
             elif settled is not None:
                 yield from self._settled(source, *settled.rows_of(index))
-            if settled is not None and (place := int(settled.places[index])) in followers and place >= 0:
-                yield from self._gone(followers[place])
-        yield from self._gone(followers[_AT_END])
+            yield from self._gone(followers.get(source, ()))
         if self._plan.settled is not None:
             table = self._plan.settled.table
             self.quality.add_all(table.ink_outside[self._is_kept], table.agreement[self._is_kept])
@@ -140,19 +132,28 @@ class OutputRows:
         if last is not None:
             yield last
 
-    def _followers(self) -> Mapping[int, list[str]]:
-        """The documents that are not in the input, by the number in the table of the one that they follow."""
-        followers: defaultdict[int, list[str]] = defaultdict(list)
+    def _followers(self) -> Mapping[str | None, list[str]]:
+        """The documents that are not in the input, by the one that they follow in the earlier table; those that are not
+        there either, by the one that an unfinished run has read before them. None for those in front."""
+        followers: defaultdict[str | None, list[str]] = defaultdict(list)
+        after: str | None = None
         if self._plan.settled:
             sources = self._plan.settled.table.sources
             numbers = np.arange(len(sources))
             is_present = np.isin(numbers, self._plan.settled.places)
-            before = np.maximum.accumulate(np.where(is_present, numbers, _IN_FRONT))
+            before = np.maximum.accumulate(np.where(is_present, numbers, -1))
             for number in np.flatnonzero(~is_present).tolist():
-                followers[int(before[number])].append(sources[number].as_py())
+                followed = sources[before[number]].as_py() if before[number] >= 0 else None
+                followers[followed].append(sources[number].as_py())
+            after = sources[before[-1]].as_py() if before[-1] >= 0 else None
         if read := self._journal.sources():
-            present = {valid_text(document.source) for document in self._plan.documents}.union(*followers.values())
-            followers[_AT_END] += [source for source in read if source not in present]
+            present = {valid_text(document.source) for document in self._plan.documents}
+            gone = {source for several in followers.values() for source in several}
+            for source in read:
+                if source in present:
+                    after = source
+                elif source not in gone:
+                    followers[after].append(source)
         return followers
 
     def _gone(self, sources: Iterable[str]) -> Iterator[Kept | Unread]:
@@ -184,6 +185,7 @@ class OutputRows:
     def _not_asked(self, source: str) -> Iterator[Kept | Unread]:
         """A document of which an unfinished run has read rows, and this one does not ask for them."""
         rows = self._journal.rows(source)
+        rows = [row for row in rows if row.page_index is not None] or rows
         self.not_asked[source] = len(rows)
         yield from (self._row(source, row) for row in rows if not self._prune)
 

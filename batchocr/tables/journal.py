@@ -15,6 +15,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, Self
@@ -73,7 +74,7 @@ class Journal:
         self.worsened_before: Mapping[str, int] = {}
         """By document, the pages that came out worse in a run that made this table and was killed before its report."""
         self._file = file
-        self._index = RowIndex(lambda source: self.earlier.columns.rows(source) if self.earlier else ())
+        self._index = RowIndex(lru_cache(1)(lambda source: self.earlier.columns.rows(source) if self.earlier else ()))
         self._is_redundant = False
         """Whether it was begun here and says nothing that is not in the table: `close` would delete it."""
         self._synced_s = time.monotonic()
@@ -142,7 +143,7 @@ class Journal:
         return self._index.sources()
 
     def source_of(self, doc_id: str) -> str | None:
-        """A document of the table with this content of which there are pages."""
+        """The first document of the table with this content of which there are pages."""
         return self.earlier.columns.source_of(doc_id) if self.earlier else None
 
     def find(self, source: str, page_index: int | None) -> IndexedRow | None:
@@ -305,20 +306,16 @@ def unfinished_rows(out: Path) -> Iterator[PageResult]:
 
 
 def _table_continued(out: Path, header: JournalHeader) -> StoredTable | None:
-    """The table at `out`, if the unfinished run continues it or has made it. One that took the place of another counts,
-    too. Raises OutputError, OutputMismatchError."""
-    ends = _ends(out)
-    if not header.continues and not ends:
+    """The table at `out`, if the unfinished run continues one: that one, the one that it has made of it, or one that
+    took its place. Raises OutputError, OutputMismatchError."""
+    if not header.continues:  # all rows are in the journal, even if they have become a table
         require_ours(out)
         return None
     table = table_to_continue(out, header.metadata)
-    if table is not None and table.digest in (header.continues, *ends):
-        return table
-    if not header.continues:  # the run was killed just before it replaced this table
-        return None
-    logger.warning(
-        "%s is not the table that the unfinished run continued, which was %s: what only that one had is read again",
-        out,
-        "deleted" if table is None else "replaced",
-    )
+    if table is None or table.digest not in (header.continues, *_ends(out)):
+        logger.warning(
+            "%s is not the table that the unfinished run continued, which was %s: what only that one had is read again",
+            out,
+            "deleted" if table is None else "replaced",
+        )
     return table

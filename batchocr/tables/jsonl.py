@@ -26,6 +26,7 @@ from batchocr.tables.atomic import atomic_file, reading, writing
 from batchocr.tables.files import metadata_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
+    READABLE_VERSIONS,
     SCHEMA_VERSION,
     RunMetadata,
     from_json,
@@ -91,7 +92,8 @@ def restore_metadata(path: Path, metadata: RunMetadata, digests: Collection[str]
         return
     with reading(path), open(path, "rb") as lines:
         if (digest := hashlib.file_digest(lines, "sha256").hexdigest()) in digests:
-            _write_metadata(path, metadata, lines.tell(), digest)
+            oldest = replace(metadata, schema_version=READABLE_VERSIONS[0])  # nothing says of which its columns are
+            _write_metadata(path, oldest, lines.tell(), digest)
 
 
 def open_table(path: Path) -> JsonLinesTable | None:

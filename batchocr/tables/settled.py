@@ -128,7 +128,7 @@ class SettledColumns:
         return [IndexedRow(**row, offset=number, length=0) for number, row in enumerate(rows, start=first)]
 
     def source_of(self, doc_id: str) -> str | None:
-        """A document with this content of which there are pages."""
+        """The first document with this content of which there are pages."""
         document = self._by_doc_id.get(doc_id)
         return None if document is None else self.sources[document].as_py()
 
@@ -146,7 +146,7 @@ class SettledColumns:
 
     @cached_property
     def _by_doc_id(self) -> dict[str, int]:
-        documents = np.flatnonzero(self.page_index[self.first[:-1]] >= 0)
+        documents = np.flatnonzero(self.page_index[self.first[:-1]] >= 0)[::-1]  # the first counts
         return dict(zip(self._doc_ids.take(pa.array(documents)).to_pylist(), documents.tolist(), strict=True))
 
 

@@ -17,6 +17,8 @@ from batchocr.data import Document, Failure, PageResult
 from batchocr.job.output_job import _counting_on
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
+from batchocr.tables import parquet
+from batchocr.tables.files import journal_path
 from batchocr.tables.index import is_failed_again
 from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata
@@ -231,6 +233,34 @@ def test_of_a_document_that_was_renamed_only_the_new_pages_are_read(out: Path) -
     job.documents = {"b": sound("1", 4), "c": sound("1", 4)}
     assert status(job.run()) == "o" * 8
     assert sorted(page for _, page in job.begun) == [2, 3]
+
+
+def finish(job: Job) -> None:
+    """Make a table of what was read, and delete the journal, as the end of a run does."""
+    parquet.write(job.out, job.run().values(), METADATA)
+    journal_path(job.out).unlink()
+
+
+def test_after_a_kill_in_the_middle_of_a_copy_the_rest_is_copied_too(out: Path) -> None:
+    job = Job(out, {"a": sound("1")})
+    first = job.run()["a", 0]
+    finish(job)
+    with job.journal() as journal:
+        journal.append(replace(first, source="b", attempts=0))
+    job.documents = {"b": sound("1")}
+    assert status(job.run()) == "ooo"
+    assert job.begun == []
+
+
+def test_a_copy_has_the_rows_of_the_first_of_the_table_with_its_bytes(out: Path) -> None:
+    job = Job(out, {"a": sound("1")})
+    finish(job)
+    job.documents = {"a": sound("1"), "b": sound("1")}
+    parquet.write(out, list(job.run().values())[:4], METADATA)
+    journal_path(out).unlink()
+    job.documents = {"c": sound("1")}
+    assert status(job.run()) == "ooo"
+    assert job.begun == []
 
 
 def test_a_file_that_has_taken_the_name_of_another_is_read(out: Path) -> None:

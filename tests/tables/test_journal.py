@@ -12,8 +12,10 @@ from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet
 from batchocr.tables.files import journal_path, metadata_path
-from batchocr.tables.journal import Journal
+from batchocr.tables.journal import Journal, unfinished_rows
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
+from batchocr.tables.settled import Kept, SettledColumns
+from batchocr.tables.table import table_for
 from tests.support.documents import METADATA
 
 BLOCK = Block("text", (0.1, 0.2, 0.5, 1.0), 0, "Ünïcode\n\u2028 and \x00", confidence=0.9, finish_reason="stop")
@@ -291,3 +293,49 @@ def test_a_journal_that_is_removed_meanwhile_is_noticed(out: Path, monkeypatch: 
         journal_path(out).unlink()
         with pytest.raises(OutputError, match="was removed or replaced"):
             journal.append(SECOND)
+
+
+@pytest.mark.parametrize("name", ["results.parquet", "results.jsonl"])
+def test_a_run_that_overwrites_goes_on_if_it_was_killed_just_before_its_table_took_the_place_of_another(
+    tmp_path: Path, name: str
+) -> None:
+    out, other = tmp_path / name, replace(METADATA, settings_fingerprint="b" * 64)
+    table_for(out).write(out, [SECOND], METADATA)
+    with open_journal(out, other, overwrite=True) as journal:
+        journal.append(FIRST)
+        journal.end("0" * 64, {})
+    metadata_path(out).unlink(missing_ok=True)  # as JSON Lines do before
+    with open_journal(out, other) as journal:
+        assert journal.earlier is None
+        assert journal.read("a.pdf", 0) == FIRST
+        assert journal.find("a.pdf", 1) is None
+    assert list(unfinished_rows(out)) == [FIRST]
+
+
+def test_rows_of_an_earlier_version_whose_metadata_a_killed_run_has_deleted_get_the_columns_of_this_one(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "results.jsonl"
+    with pytest.MonkeyPatch.context() as patched:
+        before = '{"source":"a.pdf","page_index":0,"status":"ok","doc_id":"d1","page_count":1,"markdown":"text"}'
+        patched.setattr(jsonl, "to_json", lambda row: before.encode())
+        jsonl.write(out, [FIRST], replace(METADATA, schema_version=5))
+    with open_journal(out) as journal:
+        journal.append(SECOND)
+    metadata_path(out).unlink()
+    with open_journal(out) as journal:
+        assert journal.earlier is not None
+        jsonl.write(out, [Kept(0, 1)], METADATA, earlier=journal.earlier)
+    assert b'"file_bytes":null' in out.read_bytes()
+
+
+def test_of_a_document_of_the_table_all_rows_are_looked_up_once_not_once_a_page(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet.write(out, [replace(FIRST, page_index=page, page_count=50) for page in range(50)], METADATA)
+    sources: list[str] = []
+    rows = SettledColumns.rows
+    monkeypatch.setattr(SettledColumns, "rows", lambda self, source: sources.append(source) or rows(self, source))
+    with open_journal(out) as journal:
+        assert [journal.read("a.pdf", page).page_index for page in range(50)] == list(range(50))
+    assert sources == ["a.pdf"]

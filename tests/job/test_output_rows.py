@@ -1,0 +1,48 @@
+"""Which rows a table has at the end of a run, of documents that the run did not come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from batchocr.data import Document, PageResult
+from batchocr.job.output_rows import OutputRows
+from batchocr.job.row_plan import RowPlan
+from batchocr.pages.input.sources import Found
+from batchocr.processes.messages import Opened
+from batchocr.tables.journal import Journal
+from batchocr.tables.settled import Kept, read
+from tests.support.documents import METADATA
+
+FAILED = PageResult("b", None, "failed", error_kind="unreadable")
+PAGE = PageResult("b", 0, "ok", "2", 1)
+
+
+@pytest.mark.parametrize(("rows", "kept"), [([FAILED, PAGE], [PAGE]), ([FAILED], [FAILED]), ([PAGE], [PAGE])])
+def test_a_document_behind_the_limit_keeps_its_pages_and_not_what_was_said_of_it_before_it_could_be_opened(
+    tmp_path: Path, rows: list[PageResult], kept: list[PageResult]
+) -> None:
+    first = PageResult("a", 0, "ok", "1", 1)
+    documents = [Document("a", "a", size=1, mtime_ns=1), Document("b", "b", size=1, mtime_ns=1)]
+    with Journal.open(tmp_path / "out.parquet", METADATA, resume=True, overwrite=False) as journal:
+        for row in [first, *rows]:
+            journal.append(row)
+        plan = RowPlan(documents, None, journal, limit=1)
+        assert plan.next_document() == 0
+        plan.opened(0, Opened(1, 1, "1", 1, 1))
+        rows_of = OutputRows(plan, journal, Found(documents, {}), prune=False)
+        assert [read(row) for row in rows_of if not isinstance(row, Kept)][1:] == kept
+
+
+def test_a_document_that_an_unfinished_run_has_read_and_that_is_gone_stays_behind_the_one_read_before_it(
+    tmp_path: Path,
+) -> None:
+    documents = [Document(name, name, size=1, mtime_ns=1) for name in "bd"]
+    with Journal.open(tmp_path / "out.parquet", METADATA, resume=True, overwrite=False) as journal:
+        for name in "abcd":
+            journal.append(PageResult(name, 0, "ok", name, 1, file_bytes=1, file_mtime_ns=1))
+        plan = RowPlan(documents, None, journal, limit=None)
+        assert plan.next_document() is None
+        rows = [*OutputRows(plan, journal, Found(documents, {}), prune=False)]
+    assert [row.source for row in rows if not isinstance(row, Kept)] == ["a", "b", "c", "d"]

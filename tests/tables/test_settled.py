@@ -1,0 +1,163 @@
+"""What the columns of a table say is what its rows say, one by one; and rows that stay are the same rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import get_args
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status
+from batchocr.option_values import PageSpec, parse_page_spec
+from batchocr.tables import parquet
+from batchocr.tables.index import settled
+from batchocr.tables.page_quality import is_doubtful
+from batchocr.tables.schema import PAGE_SCHEMA, storable, to_row
+from batchocr.tables.settled import Kept, SettledColumns
+from batchocr.tables.table import StoredTable, table_for
+from tests.support.documents import METADATA
+
+shares = st.none() | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]) | st.floats(-1, 2)
+blocks = st.builds(
+    Block,
+    type=st.just("text"),
+    bbox=st.just((0.0, 0.0, 1.0, 1.0)),
+    angle=st.none(),
+    content=st.none(),
+    confidence=shares,
+    finish_reason=st.none() | st.sampled_from(get_args(FinishReason)),
+)
+rows = st.builds(
+    PageResult,
+    source=st.sampled_from("abc"),
+    page_index=st.none() | st.integers(0, 4),
+    status=st.sampled_from(get_args(Status)),
+    doc_id=st.none() | st.sampled_from("12"),
+    page_count=st.none() | st.integers(0, 5),
+    error_kind=st.none() | st.sampled_from(get_args(ErrorKind)),
+    markdown=st.none() | st.text(max_size=3),
+    blocks=st.lists(blocks, max_size=3).map(tuple),
+    ink_outside=shares,
+    text_layer_agreement=shares,
+    file_bytes=st.none() | st.integers(1, 2),
+    file_mtime_ns=st.none() | st.sampled_from([-1, 5]),
+)
+
+
+def as_one_version(pages: Sequence[PageResult]) -> list[PageResult]:
+    """The rows of a document as those of the first row's file."""
+    names = ("doc_id", "page_count", "file_bytes", "file_mtime_ns")
+    return [replace(page, **{name: getattr(pages[0], name) for name in names}) for page in pages]
+
+
+def in_order(given: Sequence[PageResult]) -> list[PageResult]:
+    unique = {(row.source, -1 if row.page_index is None else row.page_index): row for row in given}
+    return [unique[key] for key in sorted(unique)]
+
+
+mixed = st.lists(rows, min_size=1, max_size=9).map(in_order)
+of_one_version = mixed.map(
+    lambda rows: [page for _, pages in groupby(rows, key=lambda row: row.source) for page in as_one_version([*pages])]
+)
+tables = mixed | of_one_version
+formats = pytest.mark.parametrize("name", ["table.parquet", "table.jsonl"])
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[StoredTable]:
+    """The table at `path`."""
+    table = table_for(path).open_table(path)
+    assert table is not None
+    with closing(table):
+        yield table
+
+
+@contextmanager
+def table_of(name: str, given: Sequence[PageResult]) -> Iterator[tuple[Path, StoredTable]]:
+    """A table of these rows, in small row groups, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parquet, "ROW_GROUP_PAGES", 3)
+        path = Path(folder, name)
+        table_for(path).write(path, given, METADATA)
+        with opened(path) as table:
+            yield path, table
+
+
+def is_asked(row: PageResult, spec: PageSpec | None) -> bool:
+    if not row.page_count:
+        return row.page_index is None
+    pages = range(row.page_count) if spec is None else spec.pages(row.page_count)
+    return row.page_index is not None and (row.page_index in pages or row.page_index >= row.page_count)
+
+
+@given(
+    given=tables,
+    pages=st.none() | st.sampled_from(["1", "2-3", "r1", "2-r2", "r3-1", "1,r1,2", "9", "999999999", "r999999999-r1"]),
+    retry_failed=st.none() | st.booleans(),
+)
+def test_the_rows_asked_for_and_the_documents_that_need_no_look_are_those_that_a_loop_finds(
+    given: list[PageResult], pages: str | None, retry_failed: bool | None
+) -> None:
+    spec = parse_page_spec(pages) if pages else None
+    batch = pa.RecordBatch.from_pylist([*map(to_row, given)], schema=PAGE_SCHEMA)
+    columns = SettledColumns([batch[:3], batch[3:]], lambda start, stop: pa.Table.from_batches([batch[start:stop]]))
+    asked, numbers = columns.asked(spec, retry_failed)
+    assert asked.tolist() == [is_asked(row, spec) for row in given]
+    expected, sources = [], []
+    for source, group in groupby(given, key=lambda row: row.source):
+        document = [*group]
+        first = document[0]
+        is_one = all(as_one_version([first, row])[1] == row for row in document)
+        known = columns.rows(source)
+        is_settled = len(settled(known, retry_failed)) == len(document)
+        wanted = 1
+        if first.page_count:
+            wanted = len(range(first.page_count) if spec is None else spec.pages(first.page_count))
+        has_all = sum(is_asked(row, spec) for row in document) == wanted
+        expected.append(wanted if is_one and is_settled and has_all else 0)
+        sources.append(source)
+        assert [(row.page_index, row.version, row.error_kind) for row in known] == [
+            (row.page_index, (row.file_bytes, row.file_mtime_ns), row.error_kind) for row in document
+        ]
+    assert numbers.tolist() == expected
+    assert columns.sources.to_pylist() == sources
+    assert columns.is_doubtful.tolist() == [is_doubtful(row) for row in given]
+    assert (columns.ink_outside < 0).tolist() == [row.ink_outside is None for row in given]
+
+
+@pytest.mark.slow
+@formats
+@settings(max_examples=30)
+@given(data=st.data(), given=tables, new=st.lists(rows, max_size=4))
+def test_rows_that_stay_are_the_rows_that_were_there_whatever_stands_between_them(
+    name: str, data: st.DataObject, given: list[PageResult], new: list[PageResult]
+) -> None:
+    ends = st.integers(0, len(given))
+    versions = st.none() | st.tuples(st.just(7), st.integers(-(2**63), 2**63 - 1))
+    kept = st.builds(lambda ends, version: Kept(min(ends), max(ends), version), st.tuples(ends, ends), versions)
+    written = data.draw(st.lists(kept | st.sampled_from(new) if new else kept, max_size=6))
+    expected: list[PageResult] = []
+    for row in written:
+        if isinstance(row, PageResult):
+            expected.append(storable(row))
+        else:
+            of_file = dict(zip(("file_bytes", "file_mtime_ns"), row.version or (), strict=False))
+            expected += [replace(storable(before), **of_file) for before in given[row.start : row.stop]]
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(expected))] * 2)))
+    with table_of(name, given) as (path, table):
+        assert table.columns.num_rows == len(given)
+        digests: list[str] = []
+        table_for(path).write(path, written, METADATA, earlier=table, written=digests.append)
+        assert list(table_for(path).read_rows(path)) == expected
+        with opened(path) as after:
+            assert [after.digest] == digests
+            assert after.columns.num_rows == len(expected)
+            assert list(after.rows(start, stop)) == expected[start:stop]
