@@ -213,7 +213,7 @@ def _in_spec(spec: PageSpec | None, pages: Array, page_counts: Numbers) -> Flags
     for ends in spec.ranges if spec else ():
         first, last = (page_counts + end if end < 0 else end - 1 for end in ends)
         inside |= (pages >= first) & (pages <= last)
-    return inside
+    return inside & (pages >= 0)
 
 
 def _num_pages(spec: PageSpec | None, page_counts: Numbers) -> Numbers:
