@@ -19,11 +19,11 @@ from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
-from batchocr.tables.files import among, files_of, final_name, report_path
+from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, report_path
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.page_quality import is_doubtful
 from batchocr.tables.schema import selection_together
-from batchocr.tables.table import TABLE_SUFFIXES, table_for
+from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
 

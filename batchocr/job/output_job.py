@@ -27,7 +27,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.folders import describe_skipped
 from batchocr.pages.input.sources import Found
 from batchocr.tables.atomic import remove_leftovers
-from batchocr.tables.files import among, files_of, report_path, without_output
+from batchocr.tables.files import among, files_of, is_folder, report_path, without_output
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
@@ -139,7 +139,7 @@ def _write_table(
     began_s = time.monotonic()
     earlier = journal.earlier.metadata if journal.earlier else None
     is_same = earlier is not None and replace(metadata, batchocr_version=earlier.batchocr_version) == earlier
-    if not (is_same and rows.are_the_table(in_order=not out.is_dir())):
+    if not (is_same and rows.are_the_table(in_order=not is_folder(out))):
         ended = partial(journal.end, worsened=worsened)
         table_for(out).write(out, rows, metadata, earlier=journal.earlier, written=ended)
     run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality

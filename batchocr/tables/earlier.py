@@ -15,7 +15,7 @@ from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables import parts
 from batchocr.tables.atomic import reading
-from batchocr.tables.files import journal_path, metadata_path, table_file
+from batchocr.tables.files import is_folder, journal_path, metadata_path, table_file
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
     RunMetadata,
@@ -78,10 +78,10 @@ def header_of_journal(out: Path) -> JournalHeader | None:
 def require_ours(out: Path) -> None:
     """Raise OutputMismatchError if there is a file at `out`, or in the place of its journal or metadata, that no
     version of batchocr wrote, unless it is empty."""
-    if out.is_dir():
+    if is_folder(out):
         parts.require_ours(out)
     paths = [out, journal_path(out)]
-    if out.is_dir() or out.suffix.lower() == ".jsonl":
+    if is_folder(out) or out.suffix.lower() == ".jsonl":
         paths.append(metadata_path(out))
     for path in paths:
         if path.is_file() and path.stat().st_size and not _looks_like_ours(path):

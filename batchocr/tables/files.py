@@ -17,6 +17,7 @@ UNFINISHED_REPORT = b'{"complete": false}\n'
 CLUSTER_REPORT_NAME = "report.json"
 """Of the report of a run on a cluster, one for all parts in its folder."""
 
+TABLE_SUFFIXES = (".parquet", ".jsonl")
 CLUSTER_PLAN_NAME = "run.json"
 """Of the plan of a run on a cluster."""
 
@@ -24,19 +25,24 @@ _CLUSTER_PART = re.compile(r"part-[0-9]{6,}-[0-9a-f]{16}\.parquet")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 
 
+def is_folder(out: Path) -> bool:
+    """Whether the table at `out` is a folder of parts."""
+    return out.suffix.lower() not in TABLE_SUFFIXES and out.is_dir()
+
+
 def journal_path(out: Path) -> Path:
     """Where the journal of the table at `out` is, which may be a folder of parts."""
-    return out / "table.journal" if out.is_dir() else out.with_name(out.name + ".journal")
+    return out / "table.journal" if is_folder(out) else out.with_name(out.name + ".journal")
 
 
 def metadata_path(out: Path) -> Path:
     """Where the metadata of a JSON Lines table are, or of a folder of parts."""
-    return out / "table.json" if out.is_dir() else out.with_name(out.name + ".meta.json")
+    return out / "table.json" if is_folder(out) else out.with_name(out.name + ".meta.json")
 
 
 def table_file(out: Path) -> Path:
     """The file that is there when there is a table at `out`."""
-    return metadata_path(out) if out.is_dir() else out
+    return metadata_path(out) if is_folder(out) else out
 
 
 def table_of_journal(name: str) -> str:
@@ -46,7 +52,7 @@ def table_of_journal(name: str) -> str:
 
 def report_path(out: Path) -> Path:
     """Where the report goes unless the user says otherwise."""
-    return out / CLUSTER_REPORT_NAME if out.is_dir() else out.with_name(out.name + ".report.json")
+    return out / CLUSTER_REPORT_NAME if is_folder(out) else out.with_name(out.name + ".report.json")
 
 
 def temporary_path(path: Path) -> Path:
@@ -90,7 +96,7 @@ def is_beside_a_table(name: str) -> bool:
 def files_of(out: Path, report: Path) -> list[Path]:
     """The paths that a run with this table and this report may write, whether or not they exist; of parts, only those
     that do."""
-    tables = [path for path in out.iterdir() if is_cluster_part(path.name)] if out.is_dir() else [out]
+    tables = [path for path in out.iterdir() if is_cluster_part(path.name)] if is_folder(out) else [out]
     return [*tables, journal_path(out), metadata_path(out), report]
 
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
+from typing import Final
 
 from batchocr.data import PageResult
 
-_DOUBTFUL: Final = 0.5
+DOUBTFUL: Final = 0.5
 """Pages whose quality, as `view` sorts by it, is below this are doubtful."""
 
 
@@ -32,28 +27,7 @@ def quality(row: PageResult) -> float:
 
 def is_doubtful(row: PageResult) -> bool:
     """Whether a page was read, and a person should look at it."""
-    return row.status in ("ok", "degraded") and quality(row) < _DOUBTFUL
-
-
-def are_doubtful(status: Any, ink_outside: Any, agreement: Any, blocks: Any) -> NDArray[np.bool_]:
-    """`is_doubtful` of many rows: Arrow arrays of these columns; of `blocks`, `confidence` and `finish_reason`."""
-    lengths = blocks.value_lengths().fill_null(0).to_numpy()
-    rows, of_rows = np.repeat(np.arange(len(blocks)), lengths), blocks.flatten()
-    certain = np.ones(len(blocks))
-    np.minimum.at(certain, rows, _shares(of_rows.field("confidence"), 1.0))
-    is_loop = pc.equal(of_rows.field("finish_reason"), "repetition").fill_null(False)
-    loops = np.bincount(rows, weights=is_loop.to_numpy(zero_copy_only=False), minlength=len(blocks))
-    quality = (1.0 - _shares(ink_outside, 0.0)) * _shares(agreement, 1.0) * certain * 0.5**loops
-    is_read = pc.is_in(status, pa.array(["ok", "degraded"])).to_numpy(zero_copy_only=False)
-    are: NDArray[np.bool_] = is_read & (quality < _DOUBTFUL)
-    return are
-
-
-def _shares(values: Any, unknown: float) -> NDArray[np.float64]:
-    """The values of an Arrow array as shares from 0 to 1."""
-    numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    shares: NDArray[np.float64] = np.clip(np.nan_to_num(numbers, nan=unknown), 0.0, 1.0)
-    return shares
+    return row.status in ("ok", "degraded") and quality(row) < DOUBTFUL
 
 
 def _share(value: float | None, unknown: float = 1.0) -> float:

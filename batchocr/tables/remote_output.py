@@ -24,13 +24,14 @@ from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file, writing
 from batchocr.tables.files import (
     CLUSTER_REPORT_NAME,
+    TABLE_SUFFIXES,
     UNFINISHED_REPORT,
     is_beside_a_table,
     journal_path,
     metadata_path,
     report_path,
 )
-from batchocr.tables.table import TABLE_SUFFIXES, could_be_table, table_for
+from batchocr.tables.table import could_be_table, table_for
 
 logger = logging.getLogger(__name__)
 

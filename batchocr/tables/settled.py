@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from batchocr.data import ErrorKind, PageResult, Status
 from batchocr.option_values import PageSpec
 from batchocr.tables.index import IndexedRow, may_retry
-from batchocr.tables.page_quality import are_doubtful
+from batchocr.tables.page_quality import DOUBTFUL
 
 SETTLED_SCHEMA: Final = pa.schema(
     {
@@ -181,7 +181,28 @@ class _Arrays:
             np.nan_to_num(np.rint(share.to_numpy(zero_copy_only=False) * 1000), nan=-1).astype(np.int16)
             for share in shares
         )
-        self.is_doubtful = are_doubtful(column("status"), *shares, column("blocks"))
+        self.is_doubtful = _are_doubtful(column("status"), *shares, column("blocks"))
+
+
+def _are_doubtful(status: Any, ink_outside: Any, agreement: Any, blocks: Any) -> Flags:
+    """`is_doubtful` of many rows: Arrow arrays of these columns; of `blocks`, `confidence` and `finish_reason`."""
+    lengths = blocks.value_lengths().fill_null(0).to_numpy()
+    rows, of_rows = np.repeat(np.arange(len(blocks)), lengths), blocks.flatten()
+    certain = np.ones(len(blocks))
+    np.minimum.at(certain, rows, _shares(of_rows.field("confidence"), 1.0))
+    is_loop = pc.equal(of_rows.field("finish_reason"), "repetition").fill_null(False)
+    loops = np.bincount(rows, weights=is_loop.to_numpy(zero_copy_only=False), minlength=len(blocks))
+    quality = (1.0 - _shares(ink_outside, 0.0)) * _shares(agreement, 1.0) * certain * 0.5**loops
+    is_read = pc.is_in(status, pa.array(["ok", "degraded"])).to_numpy(zero_copy_only=False)
+    are: Flags = is_read & (quality < DOUBTFUL)
+    return are
+
+
+def _shares(values: Any, unknown: float) -> NDArray[np.float64]:
+    """The values of an Arrow array as shares from 0 to 1."""
+    numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
+    shares: NDArray[np.float64] = np.clip(np.nan_to_num(numbers, nan=unknown), 0.0, 1.0)
+    return shares
 
 
 def _undivided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

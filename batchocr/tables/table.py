@@ -9,11 +9,9 @@ from typing import Any, Protocol, TypeAlias
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
 from batchocr.tables import jsonl, parquet, parts
+from batchocr.tables.files import TABLE_SUFFIXES, is_folder
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.settled import Row
-
-TABLE_SUFFIXES = (".parquet", ".jsonl")
-
 
 StoredTable: TypeAlias = parquet.ParquetTable | jsonl.JsonLinesTable | parts.PartsTable
 """A table that is open; what is read is of this file, whatever takes its place."""
@@ -41,7 +39,7 @@ class TableFormat(Protocol):
 
 def table_for(path: Path) -> TableFormat:
     """The format of the table at `path`: parts in a folder, else by its suffix. Raises UsageError for another one."""
-    if path.is_dir():
+    if is_folder(path):
         return parts
     match path.suffix.lower():
         case ".parquet":
