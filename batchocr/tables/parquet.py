@@ -136,10 +136,10 @@ def _grouped(rows: Iterable[Row], earlier: Earlier | None) -> Iterator[Sequence[
 def _as_arrow(group: Iterable[Row], earlier: Earlier | None) -> pa.Table:
     tables: list[pa.Table] = []
     for is_kept, rows in groupby(group, key=lambda row: isinstance(row, Kept)):
-        (*several,) = rows
+        several = list(rows)
         if not is_kept:
-            read_rows = [to_row(read(row)) for row in several if not isinstance(row, Kept)]
-            tables.append(pa.Table.from_pylist(read_rows, schema=PAGE_SCHEMA))
+            made = [to_row(read(row)) for row in several if not isinstance(row, Kept)]
+            tables.append(pa.Table.from_pylist(made, schema=PAGE_SCHEMA))
         tables += [earlier.kept(row) for row in several if earlier is not None and isinstance(row, Kept)]
     return pa.concat_tables(tables)
 

@@ -49,7 +49,8 @@ def write(
     """
     before = part_names(folder)
     digests = dict(earlier.digests) if earlier else {}
-    parts = _changed(rows, earlier) if earlier else zip(_names(before), _filled(rows, ROWS_PER_PART), strict=False)
+    filled = (of_part for _, of_part in _filled(rows, ROWS_PER_PART))
+    parts = _changed(rows, earlier) if earlier else zip(_names(before), filled, strict=False)
     with ExitStack() as replacing:
         for name, of_part in parts:
             file = replacing.enter_context(atomic_file(folder / name))
@@ -61,8 +62,9 @@ def write(
         (folder / name).unlink()
 
 
-def _filled(rows: Iterable[Row], room: int) -> Iterator[Iterable[Row]]:
-    """Yield the rows part by part. room: for how many there is some in the first."""
+def _filled(rows: Iterable[Row], room: int) -> Iterator[tuple[int, Iterable[Row]]]:
+    """Yield the rows part by part, each with its number. room: for how many rows there is some in part 0, which gets
+    none if its first document does not fit."""
 
     def numbered() -> Iterator[tuple[int, Row]]:
         part, left = 0, room
@@ -73,8 +75,8 @@ def _filled(rows: Iterable[Row], room: int) -> Iterator[Iterable[Row]]:
             left -= len(document)
             yield from ((part, row) for row in document)
 
-    for _, of_part in groupby(numbered(), key=itemgetter(0)):
-        yield map(itemgetter(1), of_part)
+    for part, of_part in groupby(numbered(), key=itemgetter(0)):
+        yield part, map(itemgetter(1), of_part)
 
 
 def _changed(rows: Iterable[Row], earlier: PartsTable) -> Iterator[tuple[str, Sequence[Row]]]:
@@ -94,9 +96,8 @@ def _changed(rows: Iterable[Row], earlier: PartsTable) -> Iterator[tuple[str, Se
             new.append(row)
     last = max(0, len(names) - 1)
     room = ROWS_PER_PART - sum(row.stop - row.start if isinstance(row, Kept) else 1 for _, row in parts[last])
-    is_full = bool(names) and bool(new) and room <= 0
-    for part, filled in enumerate(_filled(new, ROWS_PER_PART if is_full else room), start=last + is_full):
-        parts[part] += [(orders[row.source, row.page_index], row) for row in filled if not isinstance(row, Kept)]
+    for part, filled in _filled(new, room):
+        parts[last + part] += [(orders[row.source, row.page_index], row) for row in filled if not isinstance(row, Kept)]
     for (part, numbered), name in zip(sorted(parts.items()), _names(names), strict=False):
         of_part = [row for _, row in sorted(numbered, key=itemgetter(0))]
         if not earlier.is_part(part, of_part):
@@ -134,7 +135,7 @@ def read_metadata(folder: Path) -> RunMetadata | None:
 
 
 def open_table(folder: Path) -> PartsTable | None:
-    """A table of ours; None if there is none. Raises OutputError if a part is missing its place or is damaged."""
+    """A table of ours; None if there is none. Raises OutputError if it, or a part, is damaged."""
     if (metadata := read_metadata(folder)) is None:
         return None
     return PartsTable(folder, metadata)

@@ -109,6 +109,17 @@ def test_a_night_replaces_the_parts_that_change_and_fills_the_last_one(archive: 
     assert state_of(out) == after
 
 
+def test_a_new_document_that_does_not_fit_into_the_last_part_begins_another(
+    archive: Path, usual: dict[str, Any]
+) -> None:
+    before = state_of(archive / "table")
+    draw_pdf(archive / "in" / "a.pdf", "a one", "a two", "a three")
+    assert batchocr.run(archive / "in", out=archive / "table", **usual).pages_read == 3
+    assert in_parts(archive / "table")[-2:] == [["k.pdf"], ["a.pdf"]]
+    after = state_of(archive / "table")
+    assert [name for name in before if before[name] != after[name]] == ["table.json"]
+
+
 @pytest.mark.parametrize("num_replaced", [0, 1, 2, 9])
 def test_a_kill_between_two_parts_costs_nothing(archive: Path, usual: dict[str, Any], num_replaced: int) -> None:
     out = archive / "table"
