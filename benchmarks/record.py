@@ -24,7 +24,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 Value: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Value]
 
-_LIBRARIES = ("torch", "triton", "transformers", "sglang-kernel", "sgl-kernel")
+_LIBRARIES = ("torch", "triton", "transformers", "sglang-kernel", "sgl-kernel", "vllm")
 _MIN_COLUMN = 9
 
 
@@ -107,7 +107,7 @@ def machine_metadata(device: torch.device) -> dict[str, Value]:
         "cores": usable_cores(),
         "memory_gb": round(usable_memory_bytes() / 1e9, 1),
         "python": platform.python_version(),
-        **_versions(_LIBRARIES),
+        **versions(_LIBRARIES),
     }
 
 
@@ -125,7 +125,7 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _versions(names: Iterable[str]) -> dict[str, str]:
+def versions(names: Iterable[str]) -> dict[str, str]:
     """The versions of those that are installed."""
     found = {}
     for name in names:

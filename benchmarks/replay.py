@@ -10,7 +10,8 @@ from itertools import accumulate
 from typing import Protocol
 
 from batchocr.data import Completion, Request
-from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.preprocess import Preprocessor
+from batchocr.engine.model.prompt import PromptFormat
 from batchocr.planning.architecture import Architecture
 from batchocr.planning.cost import decode_flop, prefill_flop, vision_flop
 from batchocr.processes.counts import DEVICE_STAGES
@@ -28,6 +29,19 @@ class Steps(Protocol):
     def submit(self, request_id: int, request: Request) -> Completion | None: ...
 
     def step(self, meter: Meter) -> list[tuple[int, Completion]]: ...
+
+
+class Reader(Protocol):
+    """What tells how much work a request is; batchocr's Model has it."""
+
+    @property
+    def architecture(self) -> Architecture: ...
+
+    @property
+    def preprocessor(self) -> Preprocessor: ...
+
+    @property
+    def prompts(self) -> PromptFormat: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +115,7 @@ def model_flop(architecture: Architecture, work: Iterable[Work]) -> float:
     )
 
 
-def work_of(model: Model, request: Request) -> Work:
+def work_of(model: Reader, request: Request) -> Work:
     """The model's work for a request whose answer has its full length."""
     rows, columns = model.preprocessor.patch_grid(request.pixels.height, request.pixels.width, request.resize_to)
     image_tokens = rows * columns // model.architecture.vision.merge_size**2
@@ -145,7 +159,7 @@ class PagesInFlight:
         self.num_requests += 1
 
 
-def replay(engine: Steps, model: Model, trace: Trace, *, pages_in_flight: int, meter: Meter) -> Replayed:
+def replay(engine: Steps, model: Reader, trace: Trace, *, pages_in_flight: int, meter: Meter) -> Replayed:
     """Send every request of the trace through the engine, which runs this model."""
     requests: list[Request] = []
     ended_s: dict[int, float] = {}

@@ -50,7 +50,7 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def _answer(self, requests: Sequence[Request]) -> list[Work]:
-        chats = [self._chat(request.prompt) for request in requests]
+        chats = [chat_text(self._processor, request.prompt) for request in requests]
         images = [request_image(request) for request in requests]
         inputs = self._processor(text=chats, images=images, padding=True, return_tensors="pt").to(self._device)
         wanted = [request.sampling.max_new_tokens for request in requests]
@@ -65,12 +65,14 @@ class TransformersEngine:
             for count, prompt, outputs in zip(patches, prompts, wanted, strict=True)
         ]
 
-    def _chat(self, prompt: str) -> str:
-        messages = [
-            {"role": "system", "content": SYSTEM_PROMPT},
-            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]},
-        ]
-        return str(self._processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+def chat_text(templated: Any, prompt: str) -> str:
+    """The chat with one image up to where the answer begins. templated: a tokenizer or processor."""
+    messages = [
+        {"role": "system", "content": SYSTEM_PROMPT},
+        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]},
+    ]
+    return str(templated.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
 def request_image(request: Request) -> Image.Image:

@@ -22,6 +22,7 @@ from batchocr.engine import backend
 from batchocr.planning.architecture import read_architecture
 from batchocr.planning.limits import useful_pages_in_flight
 from batchocr.processes.meter import Meter
+from benchmarks.clocks import watch
 from benchmarks.gpu.variants import ProfiledEngine
 from benchmarks.loading import free_memory, limits_for, load, make_engine, note_kernels
 from benchmarks.options import (
@@ -62,12 +63,16 @@ def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record
     rate = run(engine, in_flight, warm_up).pages_per_second
     record.figure("warm_up_pages_per_second", rate)  # in case this ends before the rest is measured
     meter = Meter()
-    result = run(engine, max(in_flight, min(len(trace.pages), int(given.seconds * rate))), meter)
-    record.add({"engine": "batchocr"} | result.rates(model.architecture, given.peak_tflops))
+    with watch(model.device.torch_device) as clocks:
+        result = run(engine, max(in_flight, min(len(trace.pages), int(given.seconds * rate))), meter)
+    rates = result.rates(model.architecture, given.peak_tflops)
+    record.add({"engine": "batchocr"} | rates | clocks.columns())
     record.add({"engine": "batchocr", "in flight": pages_in_flight} | stage_shares(meter, result.seconds))
     record.figure("pages_per_second", result.pages_per_second)
     peak = backend.peak_device_bytes(model.device.torch_device)
     record.note("peak_device_gb", round(peak / 1e9, 2) if peak else None)
+    if given.no_profile:
+        return
     steps = warm_up.stages["decode"].batches
     device = model.device.torch_device
     profiled = ProfiledEngine(engine, device, first_step=steps // 3, num_steps=min(_PROFILED_STEPS, steps // 3))
@@ -100,6 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=40, help="fewer pages where they would take longer")
     parser.add_argument("--dtype", choices=get_args(DType), default="auto")
     parser.add_argument("--vit-dtype", choices=get_args(VitDType), default="auto")
+    parser.add_argument("--no-profile", action="store_true", help="without the other replay")
     parser.add_argument("--chrome-trace", type=Path, help="write 50 steps there, for chrome://tracing: FILE.json.gz")
     parser.add_argument("--peak-tflops", type=float, help=f"of the device; {PEAK_TFLOPS:g} on a GPU if not given")
     parser.add_argument("--transformers", type=numbers, default=[], help="batch sizes to measure it with: 4,16")
