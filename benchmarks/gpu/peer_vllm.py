@@ -129,6 +129,12 @@ class Sizes:
     prompts: PromptFormat
 
 
+def sizes_of(folder: Path) -> Sizes:
+    architecture = read_architecture(folder)
+    preprocessor = Preprocessor(architecture.vision, architecture.images, Ops(torch.device("cpu")))
+    return Sizes(architecture, preprocessor, PromptFormat(folder, architecture))
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """What one process does. threads: that prepare images."""
@@ -143,9 +149,7 @@ class Share:
 
 def replay_share(share: Share, all_are_warm: Barrier) -> tuple[Replayed, dict[str, Value]]:
     """Replay a share when all processes are warm. Returns what the GPU's clocks did meanwhile, too."""
-    architecture = read_architecture(share.folder)
-    preprocessor = Preprocessor(architecture.vision, architecture.images, Ops(torch.device("cpu")))
-    sizes = Sizes(architecture, preprocessor, PromptFormat(share.folder, architecture))
+    sizes = sizes_of(share.folder)
     try:
         engine = VllmEngine(share.folder, share.arguments, share.threads)
         warm_up = share.trace.repeated(_WARM_UP_PAGES)
