@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, get_args
 
 from batchocr.config import VitDType
 from benchmarks.gpu import peer_vllm
-from benchmarks.gpu.check import Part, run_part
-from benchmarks.options import add_checkpoint_option, numbers
+from benchmarks.gpu.check import INTERRUPTED, Part, run_part
+from benchmarks.options import numbers
 from benchmarks.record import Record, Row, benchmark_parser, versions
 
 _OURS_DEADLINE_S = 300
 _COLUMNS = ("pages", "seconds", "pages/s", "steady pages/s", "of peak", "SM MHz", "W", "max °C", "throttled")
+_RATES = {"pages/s": "times_vllm", "steady pages/s": "times_vllm_steady"}
+"""The columns that are compared, and the names of the figures that say how."""
 _VERSIONS = ("vllm", "torch", "transformers", "sglang-kernel")
 
 
@@ -31,10 +35,13 @@ def measure(part: Part, given: argparse.Namespace, folder: Path, record: Record)
     options = ["--device", given.device, "--checkpoint", str(folder)]
     options += ["--pages-in-flight", str(given.pages_in_flight)]
     written = run_part(part, options, part.deadline_s, smoke=given.smoke)
+    if written["error"] == INTERRUPTED:
+        sys.exit(f"{part.name}: {INTERRUPTED}")
     rows = [row for row in written.get("rows", []) if "pages/s" in row]
-    if not rows:
+    if written["error"] is not None:
         print(written["stderr"], flush=True)
         record.note(part.name, written["error"])
+    if not rows:
         return None
     row: dict[str, Any] = {"engine": part.name} | {name: rows[0][name] for name in _COLUMNS}
     record.add(row)
@@ -43,10 +50,9 @@ def measure(part: Part, given: argparse.Namespace, folder: Path, record: Record)
 
 def compare(given: argparse.Namespace, folder: Path, record: Record) -> None:
     """Measure batchocr, then vLLM with each number of processes."""
-    ours_options = ("--pages", str(given.pages), "--vit-dtype", given.vit_dtype, "--no-profile")
-    ours = measure(
-        Part("batchocr", "benchmarks.speed.throughput", _OURS_DEADLINE_S, ours_options), given, folder, record
-    )
+    options: tuple[str, ...] = ("--pages", str(given.pages), "--vit-dtype", given.vit_dtype, "--no-profile")
+    part = Part("batchocr", "benchmarks.speed.throughput", _OURS_DEADLINE_S, options)
+    ours = measure(part, given, folder, record)
     if (reason := peer_vllm.missing()) is not None:
         record.note("vllm", reason)
         return
@@ -54,28 +60,26 @@ def compare(given: argparse.Namespace, folder: Path, record: Record) -> None:
     for count in given.processes:
         options = ("--pages", str(given.peer_pages), "--processes", str(count))
         options += ("--threads", str(given.threads), "--vllm-args", json.dumps(given.vllm_args))
-        name = f"vLLM, {count} process" + ("es" if count > 1 else "")
-        row = measure(Part(name, "benchmarks.gpu.peer_vllm", 60 * given.minutes, options), given, folder, record)
+        part = Part(f"vLLM in {count}", "benchmarks.gpu.peer_vllm", 60 * given.minutes, options)
+        row = measure(part, given, folder, record)
         if row is None:
             continue
         peers.append(row)
-        for column in ("pages/s", "steady pages/s"):
+        for column, figure in _RATES.items():
             rates = [float(str(peer[column])) for peer in peers if peer[column]]
             if ours is not None and ours[column] and rates:
-                record.note(f"ratio of {column}", round(float(str(ours[column])) / max(rates), 2))
-                record.figure(f"ratio_of_{column}", float(str(ours[column])) / max(rates))
+                ratio = float(str(ours[column])) / max(rates)
+                record.note(f"batchocr / vLLM, {column}", round(ratio, 2))
+                record.figure(figure, ratio)
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
-    add_checkpoint_option(parser)
+    peer_vllm.add_vllm_options(parser)
     parser.add_argument("--pages", type=int, default=200, help="for batchocr")
     parser.add_argument("--vit-dtype", choices=get_args(VitDType), default="auto", help="of batchocr")
-    parser.add_argument("--pages-in-flight", type=int, default=208)
     parser.add_argument("--peer-pages", type=int, default=60, help="for vLLM, for all of its processes together")
     parser.add_argument("--processes", type=numbers, default=[1, 2, 3], help="of vLLM, one number after the other")
-    parser.add_argument("--threads", type=int, default=8, help="that prepare images for vLLM")
-    parser.add_argument("--vllm-args", type=json.loads, default={}, help="EngineArgs: '{\"enforce_eager\": true}'")
     parser.add_argument("--minutes", type=float, default=5.0, help="deadline for each start of vLLM")
     given = parser.parse_args(arguments)
     record = Record("beside", given)
@@ -86,4 +90,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the engine's processes are ended
     main()

@@ -34,7 +34,7 @@ from benchmarks.options import add_checkpoint_option
 from benchmarks.record import RESULTS, benchmark_parser, machine_metadata, write_json
 
 _TAIL_CHARACTERS = 2000
-_INTERRUPTED = "interrupted"
+INTERRUPTED = "interrupted"
 _PATIENCE_S = 10.0
 """For a process that was killed; one that waits for a GPU may never end."""
 
@@ -130,7 +130,7 @@ def run_command(command: list[str], deadline_s: float) -> tuple[str | None, str]
         except subprocess.TimeoutExpired:
             pass
         except KeyboardInterrupt:
-            error = _INTERRUPTED
+            error = INTERRUPTED
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -197,7 +197,7 @@ def run_parts(left: list[Part], parts: dict[str, dict[str, Any]], given: argpars
                 options += ["--chrome-trace", str(results.with_suffix(".trace.json.gz"))]
             written = run_part(part, options, deadline_s, smoke=given.smoke)
             error = written["error"] or ""
-            is_cut = error == _INTERRUPTED or (error.startswith("cut off") and deadline_s < part.deadline_s)
+            is_cut = error == INTERRUPTED or (error.startswith("cut off") and deadline_s < part.deadline_s)
             parts[part.name] = written | ({"error": None} if is_cut else {})
             write_json(results, {**metadata, **summary(parts), "parts": parts})
             if is_cut:

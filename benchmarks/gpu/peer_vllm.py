@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import sys
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
@@ -74,6 +75,7 @@ class VllmEngine:
 
     def __init__(self, folder: Path, arguments: dict[str, Any], threads: int) -> None:
         """arguments: of EngineArgs. threads: that prepare images."""
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # it would send them home
         from vllm import EngineArgs, LLMEngine, SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -130,6 +132,7 @@ class Sizes:
 
 
 def sizes_of(folder: Path) -> Sizes:
+    """Of the checkpoint in this folder. Its weights are not read."""
     architecture = read_architecture(folder)
     preprocessor = Preprocessor(architecture.vision, architecture.images, Ops(torch.device("cpu")))
     return Sizes(architecture, preprocessor, PromptFormat(folder, architecture))
@@ -190,14 +193,19 @@ def shares_of(trace: Trace, folder: Path, device: torch.device, given: argparse.
     ]
 
 
+def add_vllm_options(parser: argparse.ArgumentParser) -> None:
+    """Add options for vLLM, whatever the number of its processes."""
+    add_checkpoint_option(parser)
+    parser.add_argument("--pages-in-flight", type=int, default=208, help="in all processes together")
+    parser.add_argument("--threads", type=int, default=8, help="that prepare images for vLLM, in all its processes")
+    parser.add_argument("--vllm-args", type=json.loads, default={}, help="EngineArgs: '{\"enforce_eager\": true}'")
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
-    add_checkpoint_option(parser)
+    add_vllm_options(parser)
     parser.add_argument("--pages", type=int, default=60, help="for all processes together")
-    parser.add_argument("--pages-in-flight", type=int, default=208, help="for all processes together")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=8, help="that prepare images, for all processes together")
-    parser.add_argument("--vllm-args", type=json.loads, default={}, help="EngineArgs: '{\"enforce_eager\": true}'")
     given = parser.parse_args(arguments)
     if (reason := missing()) is not None:
         sys.exit(reason)

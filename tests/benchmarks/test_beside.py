@@ -73,10 +73,10 @@ def test_both_engines_are_compared_row_by_row(folder: Path, tmp_path: Path, caps
     arguments = ["--smoke", "--device", "cpu", "--checkpoint", str(folder), "--processes", "1,2", "--out", str(out)]
     beside.main(arguments)
     found = json.loads(out.read_text())
-    assert [row["engine"] for row in found["rows"]] == ["batchocr", "vLLM, 1 process", "vLLM, 2 processes"]
+    assert [row["engine"] for row in found["rows"]] == ["batchocr", "vLLM in 1", "vLLM in 2"]
     ours, *peers = (row["pages/s"] for row in found["rows"])
-    assert found["figures"]["ratio_of_pages/s"] == pytest.approx(ours / max(peers))
-    assert "ratio of pages/s: " in capsys.readouterr().out
+    assert found["figures"]["times_vllm"] == pytest.approx(ours / max(peers))
+    assert "batchocr / vLLM, pages/s: " in capsys.readouterr().out
 
 
 def test_what_was_measured_stays_where_vllm_fails(
@@ -87,7 +87,7 @@ def test_what_was_measured_stays_where_vllm_fails(
     beside.main(["--smoke", "--device", "cpu", "--checkpoint", str(folder), "--processes", "1", "--out", str(out)])
     found = json.loads(out.read_text())
     assert [row["engine"] for row in found["rows"]] == ["batchocr"]
-    assert found["notes"]["vLLM, 1 process"] == "RuntimeError: Engine core initialization failed"
+    assert found["notes"]["vLLM in 1"] == "RuntimeError: Engine core initialization failed"
 
 
 def test_without_vllm_one_sentence_says_what_to_install(
