@@ -169,10 +169,12 @@ def replay_share(share: Share, all_are_warm: Barrier) -> tuple[Replayed, dict[st
 def replay_together(shares: list[Share]) -> tuple[Replayed, dict[str, Value]]:
     """Replay all shares at once, each in a process of its own: their work and rates together."""
     context: Any = multiprocessing.get_context(_START_METHOD)
-    with context.Manager() as manager, ProcessPoolExecutor(len(shares), mp_context=context) as pool:
+    pool = ProcessPoolExecutor(len(shares), mp_context=context)
+    with context.Manager() as manager:
         all_are_warm = manager.Barrier(len(shares))
         futures = [pool.submit(replay_share, share, all_are_warm) for share in shares]
         ended = [future.result() for future in as_completed(futures)]  # the first that fails is the cause
+    pool.shutdown(wait=False)  # one that does not end must not keep back what was measured
     parts = [part for part, _ in ended]
     together = Replayed(
         max(part.seconds for part in parts),
