@@ -15,7 +15,7 @@ The GPU benchmarks take --device, --out and --smoke (a size that runs on a CPU i
     replay        runs a trace through an engine
     loading       model and engine as the product makes them
     options       command-line options that several scripts share
-    record        the table, the JSON and metadata about the machine; `timing` measures times
+    record        the table, the JSON and metadata about the machine; `timing` measures times, `clocks` a GPU's clock
 """
 
 from pathlib import Path
