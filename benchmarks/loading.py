@@ -18,12 +18,22 @@ from batchocr.planning.limits import EngineLimits, engine_limits
 from benchmarks.record import Record
 
 
-def load(folder: Path, device_name: str, dtype: DType = "auto", vit_dtype: VitDType = "auto") -> Model:
-    """The checkpoint's model on the device, with the operations that the product uses there."""
+def load(
+    folder: Path,
+    device_name: str,
+    dtype: DType = "auto",
+    vit_dtype: VitDType = "auto",
+    *,
+    tries_fp8: bool = False,
+) -> Model:
+    """The checkpoint's model on the device, with the operations that the product uses there.
+
+    tries_fp8: also choose among what fp8 needs, without using it.
+    """
     device = backend.select_device(device_name)
     torch_dtype = select_dtype(dtype, device)
     kind = backend.select_backend("auto", device)
-    ops = backend.make_ops(kind, device, torch_dtype, vit_dtype=vit_dtype)
+    ops = backend.make_ops(kind, device, torch_dtype, vit_dtype="fp8" if tries_fp8 else vit_dtype)
     vision_ops = backend.vision_ops(ops, vit_dtype)
     return load_model(folder, device=backend.open_device(device), dtype=torch_dtype, ops=ops, vision_ops=vision_ops)
 

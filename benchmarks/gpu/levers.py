@@ -1,0 +1,192 @@
+"""Operations with one thing changed that may make the engine faster, to measure before the product gets any of it.
+
+Each function takes the operations that were chosen for the GPU and returns those of a variant; a model that is loaded
+with them has the lever in it. Raises UsageError or ImportError where the lever needs what is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from batchocr.engine.backend.base import Affine, Linear, QuantizedRows, Rows, Segments
+from batchocr.engine.backend.cuda import Attention, CudaOps, PlainLinear, _CudaMlp
+from batchocr.engine.backend.fp8 import LARGEST
+from batchocr.engine.backend.reference import Ops
+from batchocr.errors import UsageError
+
+_MOST_OUTPUTS_IN_FP8 = 1 << 16
+"""Of a linear layer: the output weights of the language model, which decide about tokens, have more."""
+
+Kind = TypeVar("Kind", bound=CudaOps)
+
+
+def sm_margin(count: int) -> Callable[[Ops], Ops]:
+    """FA3 leaves so many multiprocessors to what runs beside the ViT's attention."""
+    return lambda ops: replace(_on_gpu(ops), attention=_fa3(sm_margin=count))
+
+
+def fp8_attention(ops: Ops) -> Ops:
+    """The ViT's attention in e4m3; q, k and v are quantised where q and k are rotated, without a scale."""
+    from benchmarks.gpu.lever_kernels import rotary_quantize
+
+    def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        quantized_q, quantized_k, _ = rotary_quantize(_product_of(q), cos, sin).unbind(1)
+        return quantized_q, quantized_k
+
+    attend = _fa3()
+    return replace(
+        _on_gpu(ops),
+        rotary=rotary,
+        attention=lambda q, k, v, segments, causal: attend(q, k, _product_of(q)[:, 2], segments, causal),
+    )
+
+
+def scaled_fp8_attention(ops: Ops) -> Ops:
+    """The ViT's attention in e4m3 with a scale for each head of a batch, in plain torch: slow, to see what scales are
+    good for."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
+        (q, q_scale), (k, k_scale), (v, v_scale) = map(_scaled, (q, k, v))
+        scales = [scale.expand(len(segments.lengths), -1) for scale in (q_scale, k_scale, v_scale)]
+        descales = dict(zip(("q_descale", "k_descale", "v_descale"), scales, strict=True))
+        return _fa3(**descales)(q, k, v, segments, causal)
+
+    _fa3()
+    return replace(_on_gpu(ops), attention=attend)
+
+
+def fp8_products(ops: Ops) -> Ops:
+    """Linear layers in fp8: of the ViT, those of `--vit-dtype fp8`."""
+    return _on_gpu(ops).with_fp8()
+
+
+def fp8_language(ops: Ops) -> Ops:
+    """The language model's linear layers in fp8, but for its output weights; each input quantised in a pass of its
+    own."""
+    return _of_kind(Fp8Language, _on_gpu(ops).with_fp8())
+
+
+def fused_fp8_language(ops: Ops) -> Ops:
+    """The same; norms and activations quantise what they compute."""
+    from benchmarks.gpu.lever_kernels import rms_norm_quantize, silu_mul_quantize
+
+    plain = _on_gpu(ops).rms_norm
+
+    def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Any:
+        return _NormedRows(*rms_norm_quantize(x, weight, eps), plain=lambda: plain(x, weight, eps))
+
+    changed = replace(
+        _on_gpu(ops).with_fp8(),
+        rms_norm=rms_norm,
+        silu_mul=lambda gate_up: QuantizedRows(*silu_mul_quantize(gate_up)),  # type: ignore[arg-type, return-value]
+    )
+    return _of_kind(Fp8Language, changed)
+
+
+def residual_in_products(ops: Ops) -> Ops:
+    """See `ResidualInProducts`."""
+    return _of_kind(ResidualInProducts, _on_gpu(ops))
+
+
+class Fp8Language(CudaOps):
+    """Operations of a language model whose output weights stay as they are."""
+
+    def linear(self, layer: Affine) -> Linear:
+        return _OutputWeights(layer) if len(layer.weight) > _MOST_OUTPUTS_IN_FP8 else super().linear(layer)
+
+
+class _OutputWeights(PlainLinear):
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        return super().__call__(x.plain() if isinstance(x, _NormedRows) else x, residual)
+
+
+@dataclass(frozen=True, slots=True)
+class _NormedRows(QuantizedRows):
+    """plain: returns the rows before they were quantised."""
+
+    plain: Callable[[], Tensor]
+
+
+class _Carried(NamedTuple):
+    """What a ViT adds up from layer to layer: rows + carried."""
+
+    rows: Tensor
+    carried: Tensor
+    """float32 [width]: the sum of the biases of all layers that were added to the rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidualInProducts(CudaOps):
+    """The products before the ViT's norms are added to the residual by cuBLAS; their biases are carried to the norms.
+
+    A norm's inputs then cost four widths of a row instead of five: the residual is read and written by the product, and
+    read by the norm, which writes. For the 64 norms of a dense page of 17,900 patches that is 2.9 GB less of 14.7, or
+    1 ms at 2.8 TB/s; and what the product moves is hidden as far as it computes meanwhile. In bfloat16 only, because
+    products in fp8 add nothing.
+    """
+
+    sums: dict[int, Tensor] = field(default_factory=dict)
+    """What is carried behind each layer, by its id, once it was needed."""
+
+    def then_layer_norm(
+        self, layer: Linear, x: Rows, residual: Any, *, norm: Affine, eps: float, following: Linear | None
+    ) -> tuple[Any, Rows]:
+        from benchmarks.gpu.lever_kernels import carried_layer_norm
+
+        outer = layer
+        if isinstance(layer, _CudaMlp):
+            x, outer = layer.activate(layer.inner(x), layer.inner_bias), layer.outer
+        assert isinstance(outer, PlainLinear) and isinstance(x, Tensor) and norm.bias is not None
+        assert outer._bias is not None
+        rows, carried = (
+            residual if isinstance(residual, _Carried) else (residual, outer._bias.new_zeros((), dtype=torch.float32))
+        )
+        rows.addmm_(x, outer._weight.t())
+        if id(layer) not in self.sums:
+            self.sums[id(layer)] = carried + outer._bias.float()
+        total = self.sums[id(layer)]
+        return _Carried(rows, total), carried_layer_norm(rows, total, norm.weight, norm.bias, eps)
+
+
+def _on_gpu(ops: Ops) -> CudaOps:
+    if not isinstance(ops, CudaOps):
+        raise UsageError("needs an NVIDIA GPU")
+    return ops
+
+
+def _of_kind(kind: type[Kind], ops: CudaOps) -> Kind:
+    return kind(**{each.name: getattr(ops, each.name) for each in fields(ops)})
+
+
+def _fa3(**options: Any) -> Attention:
+    """FA3's attention with these options, of the first package that has it. Raises ImportError if none does."""
+    try:
+        attend = import_module("sgl_kernel.flash_attn").flash_attn_varlen_func
+    except ImportError:
+        attend = import_module("fa3_fwd_interface").flash_attn_varlen_func
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
+        ends, longest = segments.cu_seqlens, segments.max_length
+        out: Tensor = attend(q, k, v, ends, ends, longest, longest, causal=causal, **options)
+        return out
+
+    return attention
+
+
+def _product_of(q: Tensor) -> Tensor:
+    """The qkv product [tokens, 3, heads, head_dim] whose first third q is."""
+    tokens, heads, head_dim = q.shape
+    width = heads * head_dim
+    return q.as_strided((tokens, 3, heads, head_dim), (3 * width, width, head_dim, 1))
+
+
+def _scaled(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x [tokens, heads, head_dim] in e4m3, and each head's scale, float32 [heads]."""
+    scale = x.abs().amax(dim=(0, 2)).float().clamp(min=1e-12) / LARGEST
+    return (x / scale.unsqueeze(1)).to(torch.float8_e4m3fn), scale
