@@ -1,32 +1,49 @@
-"""The ViT's attention, by the backend and by each of its candidates.
+"""The ViT's attention, and that of decode steps, by the backend and by each of its candidates.
 
     python -m benchmarks.gpu.attention
 
-The cases are one image of 7,956 patches (16 heads of 80), for which others measured 2.711 ms with sgl_kernel's FA3,
-2.791 with xFormers and 2.906 with SDPA on an RTX 4090D; pages with a layout and 14 blocks each; blocks without layouts;
-and small images.
+Of decode steps, what they read counts: keys and values of sequences as long as those of a run, in the layers of a model
+one after the other, so that none is still in the cache of the GPU, and in a graph, so that launching takes no time. The
+rate to compare with is the card's own for copies (`card.py`).
+
+The ViT's cases are one image of 7,956 patches (16 heads of 80), for which others measured 2.711 ms with sgl_kernel's
+FA3, 2.791 with xFormers and 2.906 with SDPA on an RTX 4090D; pages with a layout and 14 blocks each; blocks without
+layouts; and small images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from batchocr.engine import backend
-from batchocr.engine.backend.attention_kernels import ATTENTION
+from batchocr.engine.backend.attention_kernels import ATTENTION, PAGED_ATTENTION, PagedAttention
 from batchocr.engine.backend.base import Segments
+from batchocr.engine.backend.cuda_trials import CudaTrials, _decoded_lengths
+from batchocr.engine.backend.device import CaptureError
 from batchocr.engine.backend.dtype import select_dtype
+from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.trial import Candidate
+from benchmarks.gpu.card import copy_rate
 from benchmarks.record import Record, benchmark_parser
 from benchmarks.timing import mean_ms
 from benchmarks.trace import dense_trace
 
 HEADS, HEAD_DIM = 16, 80
+_LAYERS = 24
+"""Of the language model."""
+_DECODED_ROWS = (64, 256, 512)
 
-_FAILURES = (ImportError, OSError, RuntimeError, ValueError, TypeError, AssertionError, AttributeError)
+_FAILURES = (
+    *(ImportError, OSError, RuntimeError, ValueError, TypeError, AssertionError, AttributeError),
+    CaptureError,
+)
 """What libraries raise if they are missing or do not support the device or the case."""
+
+Operation = TypeVar("Operation")
 
 Attend = Callable[[Tensor, Tensor, Tensor, Segments, bool], Tensor]
 """(q, k, v, segments, causal) → the output, with the shape of q: [patches, heads, head_dim]."""
@@ -62,12 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
     record = Record("attention", given)
     dtype = select_dtype("auto", record.device)
     record.note("dtype", str(dtype).removeprefix("torch."))
-    loaded: dict[str, Attend] = {}
-    for candidate in candidates(record.device, dtype):
-        try:
-            loaded[candidate.name] = candidate.load()
-        except _FAILURES as error:
-            record.note(candidate.name, _reason(error))
+    loaded = _loaded(candidates(record.device, dtype), record, "attention")
     for case, lengths in cases().items():
         if given.smoke:
             lengths, given.runs = [min(length, 64) for length in lengths[:4]], 1
@@ -77,6 +89,50 @@ def main(arguments: list[str] | None = None) -> None:
                 record.add({"patches": case, "through": name} | row)
             except _FAILURES as error:
                 record.note(f"{name}, {case}", _reason(error))
+    measure_paged(record, dtype, runs=given.runs, smoke=given.smoke)
+
+
+def _loaded(candidates: Sequence[Candidate[Operation]], record: Record, operation: str) -> dict[str, Operation]:
+    """By name, those that can be loaded here; why the others cannot is noted."""
+    found: dict[str, Operation] = {}
+    for candidate in candidates:
+        try:
+            found[candidate.name] = candidate.load()
+        except _FAILURES as error:
+            record.note(f"{operation}: {candidate.name}", _reason(error))
+    return found
+
+
+def measure_paged(record: Record, dtype: torch.dtype, *, runs: int, smoke: bool) -> None:
+    """Add a row for each candidate and number of sequences."""
+    device = record.device
+    reference = [Candidate("reference", lambda: Ops(device).paged_attention)] if device.type == "cpu" else []
+    loaded = _loaded([*PAGED_ATTENTION, *reference], record, "paged attention")
+    record.figure("copy_gb_per_s", copy_rate(device, 1 << 20 if smoke else 1 << 31))
+    for rows in _DECODED_ROWS[: 1 if smoke else None]:
+        for name, attend in loaded.items():
+            try:
+                row = _measure_paged(attend, rows, dtype, device, runs)
+                record.add({"sequences": rows, "through": name} | row)
+                record.figure(f"paged_{rows}_{name.split()[0]}_gb_per_s", row["GB/s"])
+            except _FAILURES as error:
+                record.note(f"{name}, {rows} sequences", _reason(error))
+
+
+def _measure_paged(
+    attend: PagedAttention, rows: int, dtype: torch.dtype, device: torch.device, runs: int
+) -> dict[str, float]:
+    lengths = _decoded_lengths(rows)
+    q, cache, context = CudaTrials(device, dtype, lambda call: 0.0)._decode_step(lengths)
+    layers = [cache.clone() for _ in range(_LAYERS if device.type == "cuda" else 1)]
+
+    def step() -> list[Tensor]:
+        return [attend(q, layer, context) for layer in layers]
+
+    graphs = list(backend.open_device(device).capture([step]))
+    milliseconds = mean_ms(graphs[0] if graphs else step, device, runs=runs) / len(layers)
+    num_bytes = sum(lengths) * 2 * cache[0, 0, 0].nbytes
+    return {"tokens": sum(lengths), "us a layer": 1000 * milliseconds, "GB/s": num_bytes / milliseconds / 1e6}
 
 
 def _measure(
