@@ -6,29 +6,33 @@ with them has the lever in it. Raises UsageError or ImportError where the lever 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from batchocr.engine.backend.base import Affine, Linear, QuantizedRows, Rows, Segments
 from batchocr.engine.backend.cuda import Attention, CudaOps, PlainLinear, _CudaMlp
-from batchocr.engine.backend.fp8 import LARGEST
+from batchocr.engine.backend.fp8 import LARGEST, Fp8Linear, QuantizeRows, fits_fp8
 from batchocr.engine.backend.reference import Ops
 from batchocr.errors import UsageError
 
 _MOST_OUTPUTS_IN_FP8 = 1 << 16
 """Of a linear layer: the output weights of the language model, which decide about tokens, have more."""
 
-Kind = TypeVar("Kind", bound=CudaOps)
-
 
 def sm_margin(count: int) -> Callable[[Ops], Ops]:
     """FA3 leaves so many multiprocessors to what runs beside the ViT's attention."""
     return lambda ops: replace(_on_gpu(ops), attention=_fa3(sm_margin=count))
+
+
+def free_sms(count: int) -> Callable[[Ops], Ops]:
+    """FA3 and the ViT's products leave so many multiprocessors to what runs beside them."""
+    return lambda ops: FreeSms(**_fields(_on_gpu(sm_margin(count)(ops))), count=count)
 
 
 def fp8_attention(ops: Ops) -> Ops:
@@ -69,7 +73,7 @@ def fp8_products(ops: Ops) -> Ops:
 def fp8_language(ops: Ops) -> Ops:
     """The language model's linear layers in fp8, but for its output weights; each input quantised in a pass of its
     own."""
-    return _of_kind(Fp8Language, _on_gpu(ops).with_fp8())
+    return Fp8Language(**_fields(_on_gpu(ops).with_fp8()))
 
 
 def fused_fp8_language(ops: Ops) -> Ops:
@@ -86,12 +90,55 @@ def fused_fp8_language(ops: Ops) -> Ops:
         rms_norm=rms_norm,
         silu_mul=lambda gate_up: QuantizedRows(*silu_mul_quantize(gate_up)),  # type: ignore[arg-type, return-value]
     )
-    return _of_kind(Fp8Language, changed)
+    return Fp8Language(**_fields(changed))
 
 
 def residual_in_products(ops: Ops) -> Ops:
     """See `ResidualInProducts`."""
-    return _of_kind(ResidualInProducts, _on_gpu(ops))
+    return ResidualInProducts(**_fields(_on_gpu(ops)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeSms(CudaOps):
+    """Linear layers that leave `count` multiprocessors free, as far as cuBLASLt can be told."""
+
+    count: int
+
+    def linear(self, layer: Affine) -> Linear:
+        if self.in_fp8 and self.fp8 and fits_fp8(layer):
+            return _Fp8OnFewer(layer, self.fp8.quantize_rows, self.count)
+        return _PlainOnFewer(layer, self.count)
+
+
+class _PlainOnFewer(PlainLinear):
+    def __init__(self, layer: Affine, count: int) -> None:
+        # Without a bias, torch takes another interface of cuBLAS, which cannot be told.
+        bias = layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias
+        super().__init__(Affine(layer.weight, bias))
+        self._count = count
+
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        with _products_leave(self._count):
+            return super().__call__(x, residual)
+
+
+class _Fp8OnFewer(Fp8Linear):
+    def __init__(self, layer: Affine, quantize: QuantizeRows, count: int) -> None:
+        super().__init__(layer, quantize)
+        self._count = count
+
+    def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
+        with _products_leave(self._count):
+            return super().__call__(x, residual)
+
+
+@contextmanager
+def _products_leave(count: int) -> Iterator[None]:
+    torch._C._set_sm_carveout_experimental(count)
+    try:
+        yield
+    finally:
+        torch._C._set_sm_carveout_experimental(None)
 
 
 class Fp8Language(CudaOps):
@@ -160,8 +207,8 @@ def _on_gpu(ops: Ops) -> CudaOps:
     return ops
 
 
-def _of_kind(kind: type[Kind], ops: CudaOps) -> Kind:
-    return kind(**{each.name: getattr(ops, each.name) for each in fields(ops)})
+def _fields(ops: CudaOps) -> dict[str, Any]:
+    return {each.name: getattr(ops, each.name) for each in fields(ops)}
 
 
 def _fa3(**options: Any) -> Attention:

@@ -113,6 +113,18 @@ def test_fa3_leaves_multiprocessors_and_attends_as_ever(fa3: dict[str, object]) 
     assert fa3 == {"causal": False, "sm_margin": 16}
 
 
+@pytest.mark.usefixtures("fa3")
+def test_products_that_leave_multiprocessors_are_those_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int | None] = []
+    monkeypatch.setattr(torch._C, "_set_sm_carveout_experimental", left.append)
+    ops = levers.free_sms(16)(OPS)
+    assert off(embeddings(ops), embeddings(OPS)) < 0.01
+    assert left == [16, None] * (len(left) // 2)
+    assert len(left) == 2 * (4 * VISION.depth + 3)  # and the patches' projection and the merger
+    in_fp8 = levers.free_sms(16)(OPS.with_fp8())
+    assert off(embeddings(in_fp8), embeddings(OPS.with_fp8())) < 0.05
+
+
 @pytest.mark.usefixtures("kernels", "fa3")
 def test_attention_in_8_bits_is_off_by_a_few_per_cent_and_not_by_none() -> None:
     exact = embeddings(REFERENCE, torch.float32)
