@@ -23,6 +23,7 @@ from batchocr.errors import UsageError
 
 _MOST_OUTPUTS_IN_FP8 = 1 << 16
 """Of a linear layer: the output weights of the language model, which decide about tokens, have more."""
+_MOST_DECODED_ROWS = 512
 
 
 def sm_margin(count: int) -> Callable[[Ops], Ops]:
@@ -93,6 +94,11 @@ def fused_fp8_language(ops: Ops) -> Ops:
     return Fp8Language(**_fields(changed))
 
 
+def fp8_prefill(ops: Ops) -> Ops:
+    """The same in prefill alone: smaller weights may save a decode step less than more kernels cost it."""
+    return Fp8Prefill(**_fields(_on_gpu(ops).with_fp8()))
+
+
 def residual_in_products(ops: Ops) -> Ops:
     """See `ResidualInProducts`."""
     return ResidualInProducts(**_fields(_on_gpu(ops)))
@@ -146,6 +152,16 @@ class Fp8Language(CudaOps):
 
     def linear(self, layer: Affine) -> Linear:
         return _OutputWeights(layer) if len(layer.weight) > _MOST_OUTPUTS_IN_FP8 else super().linear(layer)
+
+
+class Fp8Prefill(CudaOps):
+    """Operations of a language model whose layers are in fp8 for more rows than a decode step has."""
+
+    def linear(self, layer: Affine) -> Linear:
+        if len(layer.weight) > _MOST_OUTPUTS_IN_FP8:
+            return PlainLinear(layer)
+        few, many = PlainLinear(layer), super().linear(layer)
+        return lambda x, residual=None: (many if len(x) > _MOST_DECODED_ROWS else few)(x, residual)
 
 
 class _OutputWeights(PlainLinear):
