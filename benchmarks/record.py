@@ -24,7 +24,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 Value: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Mapping[str, Value]
 
-_LIBRARIES = ("torch", "triton", "transformers", "sglang-kernel", "sgl-kernel", "vllm")
+_LIBRARIES = ("torch", "triton", "transformers", "sglang-kernel", "sgl-kernel", "fa3-fwd", "vllm")
 _MIN_COLUMN = 9
 
 

@@ -116,7 +116,9 @@ def model_flop(architecture: Architecture, work: Iterable[Work]) -> float:
 
 
 def work_of(model: Reader, request: Request) -> Work:
-    """The model's work for a request whose answer has its full length."""
+    """The model's work for a request whose answer has its full length; none for a detector's."""
+    if request.detector:
+        return Work(0, 0, 0, 0)
     rows, columns = model.preprocessor.patch_grid(request.pixels.height, request.pixels.width, request.resize_to)
     image_tokens = rows * columns // model.architecture.vision.merge_size**2
     prompt = model.prompts.encode(request.prompt, image_tokens)
@@ -175,6 +177,8 @@ def replay(engine: Steps, model: Reader, trace: Trace, *, pages_in_flight: int, 
     pages.begin(pages_in_flight)
     while pages.left:
         for request_id, completion in engine.step(meter):
+            if completion.error is not None:
+                raise RuntimeError(f"a request has failed: {completion.error}")
             ended_s[request_id] = time.perf_counter() - started
             pages.end(request_id, completion.output_tokens)
         pages.begin(pages_in_flight)

@@ -17,10 +17,11 @@ import torch
 
 from batchocr.data import Pixels, Request, Sampling
 
-Kind = Literal["layout", "text", "equation"]
+Kind = Literal["layout", "detected", "text", "equation"]
 
 PROMPTS: dict[Kind, str] = {
     "layout": "\nLayout Detection:",
+    "detected": "",
     "text": "\nText Recognition:",
     "equation": "\nFormula Recognition:",
 }
@@ -30,7 +31,10 @@ _NOISE_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request. height, width: of its image, px. resize_to: both sides in px; None leaves the image as it is."""
+    """One request. height, width: of its image, px. resize_to: both sides in px; None leaves the image as it is.
+
+    A layout of the kind `detected` is asked of a detector, and has no tokens.
+    """
 
     kind: Kind
     height: int
@@ -56,6 +60,12 @@ class Trace:
     def repeated(self, num_pages: int) -> Trace:
         """This many pages, starting over if there are fewer."""
         return replace(self, pages=tuple(itertools.islice(itertools.cycle(self.pages), num_pages)))
+
+    def detected(self) -> Trace:
+        """The same pages with their layouts from a detector."""
+        layouts = (replace(page.layout, kind="detected", output_tokens=0, resize_to=None) for page in self.pages)
+        pages = (replace(page, layout=layout) for page, layout in zip(self.pages, layouts, strict=True))
+        return replace(self, pages=tuple(pages))
 
     def shrunk(self, factor: float) -> Trace:
         """The same pages with sides scaled by this factor and output lengths by its square, for slow machines."""
@@ -121,7 +131,8 @@ class Noise:
                 loop_check="never",
             ),
             resize_to=None if ask.resize_to is None else (ask.resize_to, ask.resize_to),
-            round=0 if ask.kind == "layout" else 1,
+            round=0 if ask.kind in ("layout", "detected") else 1,
+            detector="random" if ask.kind == "detected" else "",
         )
 
 

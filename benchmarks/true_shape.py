@@ -53,6 +53,25 @@ def checkpoint(folder: Path | None, *, smoke: bool) -> Iterator[Path]:
         yield place
 
 
+@contextmanager
+def detector(*, smoke: bool) -> Iterator[Path]:
+    """A layout detector with PP-DocLayoutV2's shape and random weights, in a temporary folder."""
+    from transformers import PPDocLayoutV2Config, PPDocLayoutV2ForObjectDetection
+
+    from tests.support.detectors import LABELS, make_detector
+
+    with tempfile.TemporaryDirectory() as folder:
+        if smoke:
+            make_detector(Path(folder))
+        else:
+            names = dict(enumerate(LABELS))
+            config = PPDocLayoutV2Config(
+                id2label=names, class_thresholds=[0.5] * len(names), class_order=[number % 20 for number in names]
+            )
+            PPDocLayoutV2ForObjectDetection(config).save_pretrained(folder)
+        yield Path(folder)
+
+
 def write_checkpoint(folder: Path, shape: Architecture, dtype: torch.dtype) -> Path:
     """Write a checkpoint of this shape into `folder` and return it."""
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration

@@ -5,7 +5,7 @@
 The pages are the design's dense ones (`trace.py`). Both run MinerU2.5's shape with random weights and no end token
 (`true_shape.py`), so that they do the same work; a page's blocks are requested once its layout is ready. The time runs
 from the first request to the last answer, after a warm-up, without model loading and page rendering (`end_to_end.py`
-measures the whole).
+measures the whole). With --layout, a detector finds the layouts, and a page has as many blocks as before.
 
 GPU idle time is measured in two ways: `no stage` by the events around the engine's stages, over the whole replay;
 `device_idle_share_profiled` by torch's profiler, between kernels, over at most 200 steps of another replay.
@@ -36,7 +36,7 @@ from benchmarks.options import (
 from benchmarks.record import Record, benchmark_parser
 from benchmarks.replay import Replayed, Steps, replay, stage_shares
 from benchmarks.trace import Trace
-from benchmarks.true_shape import checkpoint
+from benchmarks.true_shape import checkpoint, detector
 
 _PROFILED_STEPS = 200
 _WORKERS = 8
@@ -44,14 +44,19 @@ _TRACED_STEPS = 50
 """As many as make a trace of a few megabytes."""
 
 
-def measure_engine(given: argparse.Namespace, folder: Path, trace: Trace, record: Record) -> None:
-    """Replay the trace through batchocr's engine, after a warm-up that also shows how many pages there is time for."""
+def measure_engine(
+    given: argparse.Namespace, folder: Path, trace: Trace, record: Record, layouts: Path | None = None
+) -> None:
+    """Replay the trace through batchocr's engine, after a warm-up that also shows how many pages there is time for.
+
+    layouts: the folder of the detector that finds them.
+    """
     model = load(folder, given.device, given.dtype, given.vit_dtype)
     note_kernels(record, model)
     rows = limits_for(model, engine_options(given)).llm_batch_size
     usual = useful_pages_in_flight(_WORKERS, rows, on_gpu=model.device.torch_device.type == "cuda")
     pages_in_flight = given.pages_in_flight or usual
-    engine = make_engine(model, **engine_options(given))
+    engine = make_engine(model, layouts=layouts, **engine_options(given))
 
     def run(engine: Steps, num_pages: int, meter: Meter) -> Replayed:
         part = trace.repeated(num_pages)
@@ -106,6 +111,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=get_args(DType), default="auto")
     parser.add_argument("--vit-dtype", choices=get_args(VitDType), default="auto")
     parser.add_argument("--no-profile", action="store_true", help="without the other replay")
+    parser.add_argument("--layout", action="store_true", help="layouts by a detector of PP-DocLayoutV2's shape")
     parser.add_argument("--chrome-trace", type=Path, help="write 50 steps there, for chrome://tracing: FILE.json.gz")
     parser.add_argument("--peak-tflops", type=float, help=f"of the device; {PEAK_TFLOPS:g} on a GPU if not given")
     parser.add_argument("--transformers", type=numbers, default=[], help="batch sizes to measure it with: 4,16")
@@ -117,7 +123,11 @@ def main(arguments: list[str] | None = None) -> None:
     given.peak_tflops = given.peak_tflops or peak_tflops(record.device.type)
     trace = given_trace(given)
     with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
-        measure_engine(given, folder, trace, record)
+        if given.layout:
+            with detector(smoke=given.smoke) as layouts:
+                measure_engine(given, folder, trace.detected(), record, layouts)
+        else:
+            measure_engine(given, folder, trace, record)
         if given.transformers:
             measure_transformers(given, folder, trace, record)
 

@@ -6,11 +6,44 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.backend.device import Device
+from batchocr.engine.backend.reference import Ops
+from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.errors import UsageError
-from benchmarks.gpu import ablation
+from benchmarks.gpu import ablation, levers
 from benchmarks.gpu.ablation import Variant
+from tests.engine.test_cuda_layers import CPU, OPS
+
+
+@pytest.mark.slow
+def test_the_answers_of_a_lever_are_compared_and_what_cannot_be_had_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(folder: Path, device_name: str, *, tries_fp8: bool) -> Model:
+        return load_model(folder, device=Device(CPU), dtype=torch.float32, ops=OPS)
+
+    def missing(ops: Ops) -> Ops:
+        raise ImportError("no such library")
+
+    chosen = (
+        Variant("as_it_is"),
+        Variant("same", language=lambda ops: ops),
+        Variant("missing", vision=missing),
+        Variant("llm_fp8", language=levers.fp8_language),
+    )
+    monkeypatch.setattr(ablation, "VARIANTS", chosen)
+    monkeypatch.setattr(ablation, "load", load)
+    out = tmp_path / "ablation.json"
+    ablation.main(["--smoke", "--device", "cpu", "--only", "as_it_is,same,missing,llm_fp8", "--out", str(out)])
+    written = json.loads(out.read_text())
+    as_it_is, same, fp8 = written["rows"]
+    assert written["notes"]["missing"] == "ImportError: no such library"
+    assert as_it_is["logits off"] is None
+    assert (same["embeddings off"], same["logits off"], same["same tokens"]) == (0, 0, 1)
+    assert fp8["embeddings off"] == 0
+    assert 0.001 < fp8["logits off"] < 0.1
 
 
 @pytest.mark.slow

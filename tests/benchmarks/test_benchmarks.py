@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from benchmarks.loading import load, make_engine
 from benchmarks.replay import replay
 from benchmarks.text_layer import read_answers
 from benchmarks.trace import LAYOUT_SIZE, Trace, TracePage, dense_trace
-from benchmarks.true_shape import SMOKE_SHAPE, write_checkpoint
+from benchmarks.true_shape import SMOKE_SHAPE, detector, write_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -96,6 +97,18 @@ def test_a_replay_asks_for_blocks_behind_their_layout_and_gets_all_it_asked_for(
     )
     assert meter.stages["vit"].items == len(result.work) == 15
     assert meter.patches == sum(work.patches for work in result.work)
+
+
+def test_a_detectors_layouts_are_followed_by_the_blocks_of_the_page(tmp_path: Path) -> None:
+    model = load(write_checkpoint(tmp_path, SMOKE_SHAPE, torch.float32), "cpu")
+    page = dense_trace(1).shrunk(0.1).pages[0]
+    meter = Meter()
+    with detector(smoke=True) as layouts, torch.inference_mode():
+        engine = make_engine(model, layouts=layouts, max_new_tokens=64)
+        trace = Trace((replace(page, blocks=page.blocks[:3]),)).detected()
+        result = replay(engine, model, trace, pages_in_flight=1, meter=meter)
+    assert (meter.stages["layout"].items, meter.stages["vit"].items) == (1, 3)
+    assert [work.output_tokens for work in result.work] == [0, *(ask.output_tokens for ask in page.blocks[:3])]
 
 
 def test_no_damage_to_the_sample_documents_goes_unsaid(tmp_path: Path) -> None:

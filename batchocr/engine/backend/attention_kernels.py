@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from importlib import import_module
 
 import torch
 from torch import Tensor
@@ -22,23 +23,28 @@ PagedAttention = Callable[[Tensor, Tensor, PagedContext], Tensor]
 
 
 def _require_fa3_cubins() -> None:
-    """Raises NotImplementedError where sglang-kernel's FA3 has no code: it checks that for one of its two functions
-    only, and ends the process where it fails."""
+    """Raises NotImplementedError where FA3 has no code, as both packages build it: sglang-kernel checks that for one of
+    its two functions only, fa3-fwd for none, and it ends the process where it fails."""
     major, minor = torch.cuda.get_device_capability()
     if major not in (8, 9):
         raise NotImplementedError(f"it is built for sm_80 to sm_90, and this GPU is sm_{major}{minor}")
 
 
-def _sgl_attention() -> Attention:
-    _require_fa3_cubins()
-    from sgl_kernel.flash_attn import flash_attn_varlen_func
+def _fa3(module: str) -> Callable[[], Attention]:
+    """Loads FA3 of the package that has this module."""
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
-        ends, longest = segments.cu_seqlens, segments.max_length
-        out: Tensor = flash_attn_varlen_func(q, k, v, ends, ends, longest, longest, causal=causal)
-        return out
+    def load() -> Attention:
+        _require_fa3_cubins()
+        flash_attn_varlen_func = import_module(module).flash_attn_varlen_func
 
-    return attend
+        def attend(q: Tensor, k: Tensor, v: Tensor, segments: Segments, causal: bool) -> Tensor:
+            ends, longest = segments.cu_seqlens, segments.max_length
+            out: Tensor = flash_attn_varlen_func(q, k, v, ends, ends, longest, longest, causal=causal)
+            return out
+
+        return attend
+
+    return load
 
 
 def _torch_attention() -> Attention:
@@ -83,7 +89,8 @@ def _sgl_paged_attention() -> PagedAttention:
 
 
 ATTENTION = (
-    Candidate("sgl_kernel FA3", _sgl_attention),
+    Candidate("sgl_kernel FA3", _fa3("sgl_kernel.flash_attn")),
+    Candidate("fa3-fwd", _fa3("fa3_fwd_interface")),
     Candidate("torch varlen_attn", _torch_attention),
 )
 PAGED_ATTENTION = (
