@@ -9,8 +9,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 
 from batchocr.config import Config
+from batchocr.engine.backend import peak_device_bytes
 from batchocr.errors import UsageError
 from batchocr.planning.limits import EngineLimits, engine_limits
 from tests.support.mineru_shape import MINERU
@@ -166,3 +168,9 @@ def test_a_card_has_the_largest_batches_for_which_there_is_a_kv_cache(
     alone, beside = on_gpu(free_gib), on_gpu(free_gib, detector_bytes=DETECTOR_BYTES)
     assert (alone.llm_batch_size, beside.llm_batch_size) == (rows, rows_beside_detector)
     assert all(limits.num_kv_tokens >= 2_048 * limits.llm_batch_size for limits in (alone, beside))
+
+
+def test_the_peak_that_is_reported_is_what_others_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 5)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: 7)
+    assert [peak_device_bytes(torch.device(name)) for name in ("cuda:0", "cpu")] == [7, 0]
