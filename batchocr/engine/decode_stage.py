@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ from batchocr.planning.limits import max_output_tokens
 from batchocr.processes.counts import Stage
 from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
-
-logger = logging.getLogger(__name__)
 
 _LOOP_WINDOW = 768
 _LOOP_GRAM = 8
@@ -117,7 +114,7 @@ class DecodeStage:
         self.scheduler.clear()
 
     def _try_prefill(self, batch: list[Sequence], meter: Meter) -> None:
-        """Prefill the batch. If it does not fit in device memory, requeue it and halve the size of later batches."""
+        """Prefill the batch. If it does not fit in device memory, requeue it; later ones are smaller."""
         try:
             self._launched.append(self._prefill(batch))
         except torch.OutOfMemoryError:
@@ -125,12 +122,9 @@ class DecodeStage:
                 raise
             for sequence in reversed(batch):
                 self.scheduler.preempt(sequence)
-            self.scheduler.prefill_max_tokens = sum(sequence.num_tokens for sequence in batch) // 2
-            meter.batches_halved["prefill"] += 1
-            logger.warning(
-                "a prefill did not fit the GPU's memory; going on with at most %d tokens in one (--prefill-max-tokens)",
-                self.scheduler.prefill_max_tokens,
-            )
+            self.scheduler.prefill_limit.halve(sum(sequence.num_tokens for sequence in batch), meter)
+        else:
+            self.scheduler.prefill_limit.count_good()
 
     def _prefill(self, batch: list[Sequence]) -> _Launched:
         lengths = [sequence.num_tokens for sequence in batch]
@@ -146,7 +140,7 @@ class DecodeStage:
         tokens, logprobs = self._sampler.sample(logits, index, _longest(batch))
         self._rows.begin(batch, index, tokens)
         mean_tokens = len(x) / len(batch)
-        limit = max(len(batch), min(self._batch_size, self.scheduler.prefill_max_tokens // mean_tokens))
+        limit = max(len(batch), min(self._batch_size, self.scheduler.prefill_limit.size // mean_tokens))
         return _Launched("prefill", batch, limit, flop, begun, *self._read_back(batch, tokens, logprobs))
 
     def _embedded(self, batch: list[Sequence]) -> Tensor:

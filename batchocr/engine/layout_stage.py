@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +12,10 @@ from torch import Tensor
 
 from batchocr.data import Completion, Pixels
 from batchocr.engine.backend.device import Device, DeviceClock, Mark
+from batchocr.engine.batch_limit import BatchLimit
 from batchocr.engine.model.detector import Detector
 from batchocr.engine.sequence import Announce
 from batchocr.processes.meter import Meter
-
-logger = logging.getLogger(__name__)
 
 _Page: TypeAlias = tuple[int, Pixels]
 """A request's id, and its image."""
@@ -48,7 +46,7 @@ class LayoutStage:
         self._device = device
         self._clock = clock
         self._announce = announce
-        self._batch_size = batch_size
+        self._batch_size = BatchLimit("layout", batch_size, "pages (--layout-batch-size)")
         self._waiting: deque[_Page] = deque()
         self._launched: _DetectionBatch | None = None
 
@@ -79,7 +77,7 @@ class LayoutStage:
             self._launched = None
 
     def _launch(self, meter: Meter) -> None:
-        pages = [self._waiting.popleft() for _ in range(min(self._batch_size, len(self._waiting)))]
+        pages = [self._waiting.popleft() for _ in range(min(self._batch_size.size, len(self._waiting)))]
         self._announce(self._detector.flop_per_image * len(pages), [request_id for request_id, _ in pages])
         try:
             with self._device.beside():
@@ -90,20 +88,16 @@ class LayoutStage:
             if len(pages) == 1:
                 raise
             self._waiting.extendleft(reversed(pages))
-            self._batch_size = len(pages) // 2
-            meter.batches_halved["layout"] += 1
-            logger.warning(
-                "a batch of layouts did not fit the GPU's memory; going on with at most %d pages a batch "
-                "(--layout-batch-size)",
-                self._batch_size,
-            )
+            self._batch_size.halve(len(pages), meter)
+        else:
+            self._batch_size.count_good()
 
     def _take(self, meter: Meter) -> Iterator[tuple[int, Completion]]:
         assert self._launched is not None
         done, self._launched = self._launched, None
         num_pages = len(done.pages)
         times_s = self._clock.at(done.begun), self._clock.at(done.ended)
-        meter.add_on_device("layout", *times_s, items=num_pages, limit=self._batch_size)
+        meter.add_on_device("layout", *times_s, items=num_pages, limit=self._batch_size.size)
         meter.model_flop += self._detector.flop_per_image * num_pages
         for (request_id, _), found in zip(done.pages, done.found, strict=True):
             yield request_id, self._detector.answer(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from batchocr.engine.batch_limit import BatchLimit
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.kv_cache import KVCache
 from batchocr.engine.sampler import Sampler
@@ -17,8 +18,7 @@ class Scheduler:
     def __init__(self, queue: EmbeddingQueue, cache: KVCache, sampler: Sampler, *, prefill_max_tokens: int) -> None:
         self.running: list[Sequence] = []
         """Oldest first."""
-        self.prefill_max_tokens = prefill_max_tokens
-        """Of one batch; lowered if device memory turns out too small."""
+        self.prefill_limit = BatchLimit("prefill", prefill_max_tokens, "tokens (--prefill-max-tokens)")
         self._queue = queue
         self._cache = cache
         self._sampler = sampler
@@ -38,7 +38,7 @@ class Scheduler:
             and (sequence := self._preempted[0] if self._preempted else self._queue.peek()) is not None
         ):
             tokens += sequence.num_tokens
-            if admitted and tokens > self.prefill_max_tokens:
+            if admitted and tokens > self.prefill_limit.size:
                 break
             # Keep a spare block per running sequence, or the newcomer would be the first to be preempted.
             needed = self._cache.blocks_for(sequence.num_tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import time
@@ -70,6 +71,10 @@ def work(sock: socket.socket, channel: Channel[FromEngine, ToEngine]) -> None:
         if (load := channel.receive_one(LoadModel)) is None:
             return
         server = _Server(channel, found, load)
+        # What is loaded stays to the end. A search for garbage among its 200,000 objects would take a quarter of a
+        # second, in which nothing is launched.
+        gc.collect()
+        gc.freeze()
         server.run()
     except ChannelError:
         raise

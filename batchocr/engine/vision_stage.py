@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import logging
 import math
 from collections import deque
 from collections.abc import Generator
@@ -14,14 +13,13 @@ import torch
 from torch import Tensor
 
 from batchocr.engine.backend.device import DeviceClock, Mark
+from batchocr.engine.batch_limit import BatchLimit
 from batchocr.engine.embedding_queue import EmbeddingQueue
 from batchocr.engine.model.checkpoint import Model
 from batchocr.engine.sequence import Announce, Sequence
 from batchocr.planning.cost import vision_flop
 from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
-
-logger = logging.getLogger(__name__)
 
 _MAX_LAUNCHED = 2
 """Slices on the device at once: the second is queued there, so that no gap opens after the first."""
@@ -66,7 +64,7 @@ class VisionStage:
         self._clock = clock
         self._announce = announce
         self._batch_size = limits.vit_batch_size
-        self._max_patches = limits.vit_max_patches
+        self._max_patches = BatchLimit("vit", limits.vit_max_patches, "patches (--vit-max-patches)")
         # Rounded to whole layers, at least one. inf: never slice (CPU).
         self._slice_flop = model.device.vit_slice_flop_per_sequence * limits.llm_batch_size
         self._waiting: list[tuple[int, int, Sequence]] = []
@@ -124,11 +122,14 @@ class VisionStage:
             self._batch = None
             if len(sequences) == 1:
                 raise
-            self._shrink(sequences, meter)
+            for sequence in sequences:  # at the front, where they were taken from
+                heapq.heappush(self._waiting, (-(1 << 30), next(self._arrivals), sequence))
+            self._max_patches.halve(sum(sequence.num_patches for sequence in sequences), meter)
             return False
         self._launched.append(done)
         self._batch = None if done.is_last else batch
         if done.is_last:
+            self._max_patches.count_good()
             for sequence in sequences:
                 self._queue.reserve(sequence)
         return True
@@ -162,18 +163,6 @@ class VisionStage:
             sequence.embeddings, sequence.encoded = part, encoded
         return encoded
 
-    def _shrink(self, sequences: list[Sequence], meter: Meter) -> None:
-        """Requeue a batch that did not fit in device memory; later ones have at most half its patches."""
-        for sequence in sequences:
-            # At the front, where they were taken from.
-            heapq.heappush(self._waiting, (-(1 << 30), next(self._arrivals), sequence))
-        self._max_patches = sum(sequence.num_patches for sequence in sequences) // 2
-        meter.batches_halved["vit"] += 1
-        logger.warning(
-            "a ViT batch did not fit the GPU's memory; going on with at most %d patches a batch (--vit-max-patches)",
-            self._max_patches,
-        )
-
     def _take_done(self, meter: Meter) -> None:
         """Count the slices that are done, and hand on the images of each batch that ended."""
         while self._launched and self._launched[0].ended.is_done():
@@ -198,7 +187,7 @@ class VisionStage:
     def _fillable(self, batch: list[Sequence]) -> float:
         """How many images of this mean size a batch could have held, in full, under the tighter of the two limits."""
         mean_patches = sum(sequence.num_patches for sequence in batch) / len(batch)
-        return max(len(batch), min(self._batch_size, self._max_patches // mean_patches))
+        return max(len(batch), min(self._batch_size, self._max_patches.size // mean_patches))
 
     def _next_batch(self) -> list[Sequence]:
         batch: list[Sequence] = []
@@ -208,7 +197,7 @@ class VisionStage:
             patches += sequence.num_patches
             tokens += sequence.prompt.num_image_tokens
             fits_queue = self._queue.has_room(tokens) or not (batch or self._queue.num_tokens)
-            if not fits_queue or (batch and patches > self._max_patches):
+            if not fits_queue or (batch and patches > self._max_patches.size):
                 break
             heapq.heappop(self._waiting)
             batch.append(sequence)

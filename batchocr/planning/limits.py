@@ -15,6 +15,11 @@ _LAYOUT_IMAGE_BYTES = 900 << 20
 
 _PROMPT_TEXT_TOKENS = 256
 _KV_TOKENS_PER_SEQUENCE = 4096
+"""How many a KV cache has at most, for each sequence in a full decode batch."""
+_LEAST_KV_TOKENS_PER_SEQUENCE = 2048
+"""How many it should have at least: those that decode dense pages have 900 on average, with prompt and image. Half of
+the most, because each set of default limits has at least twice the sequences of the next smaller one: so more memory
+never means a smaller cache."""
 _GIB = 1 << 30
 
 _CPU = EngineLimits(
@@ -46,14 +51,9 @@ _LARGE_GPU = replace(
     prefill_max_tokens=16_384,
     layout_batch_size=4,
 )
-_GPUS = (
-    (60 * _GIB, replace(_LARGE_GPU, embedding_queue_tokens=65_536, llm_batch_size=512, layout_batch_size=8)),
-    (18 * _GIB, _LARGE_GPU),
-    (12 * _GIB, _MEDIUM_GPU),
-    (0, _SMALL_GPU),
-)
-"""The batch limits of GPUs with at least this much usable memory. Calculated from the memory that a patch and a token
-take (see `_bytes_beside_kv`); measured on an H100 only."""
+_LARGEST_GPU = replace(_LARGE_GPU, embedding_queue_tokens=65_536, llm_batch_size=512, layout_batch_size=8)
+_GPUS = (_LARGEST_GPU, _LARGE_GPU, _MEDIUM_GPU, _SMALL_GPU)
+"""A GPU gets the first of these for which it has the memory, by calculation (see `_bytes_beside_kv`); or the last."""
 
 
 def engine_limits(
@@ -73,22 +73,22 @@ def engine_limits(
     layout detector; 0 if there is none.
     Raises UsageError if the model and its working memory do not fit; the defaults of a CPU are taken to fit anywhere.
     """
-    usable = int(memory_bytes * config.memory_fraction) if on_gpu else memory_bytes
-    defaults = next(limits for least, limits in _GPUS if usable >= least) if on_gpu else _CPU
-    usable -= detector_bytes
-    # Limits are called like their options.
-    given = {field.name: size for field in fields(EngineLimits) if (size := getattr(config, field.name, None))}
-    limits = replace(defaults, **given)
+    usable = (int(memory_bytes * config.memory_fraction) if on_gpu else memory_bytes) - detector_bytes
+    token_bytes = _kv_token_bytes(architecture, value_bytes)
+
+    def needed(limits: EngineLimits, tokens_per_sequence: int = 0) -> int:
+        kv_tokens = max(_longest_request(limits, architecture), limits.llm_batch_size * tokens_per_sequence)
+        return _bytes_beside_kv(limits, architecture, value_bytes) + kv_tokens * token_bytes
+
     fixed = {"max_new_tokens": max(config.max_new_tokens, layout_tokens)}
     if not detector_bytes:
         fixed["layout_batch_size"] = 0
-    defaults, limits = (replace(each, **fixed) for each in (defaults, limits))
-    token_bytes = _kv_token_bytes(architecture, value_bytes)
-
-    def needed(limits: EngineLimits) -> int:
-        request_bytes = _longest_request(limits, architecture) * token_bytes
-        return _bytes_beside_kv(limits, architecture, value_bytes) + request_bytes
-
+    *larger, smallest = (replace(limits, **fixed) for limits in (_GPUS if on_gpu else (_CPU,)))
+    fitting = (limits for limits in larger if needed(limits, _LEAST_KV_TOKENS_PER_SEQUENCE) <= usable)
+    defaults = next(fitting, smallest)
+    # Limits are called like their options.
+    given = {field.name: size for field in fields(EngineLimits) if (size := getattr(config, field.name, None))}
+    limits = replace(defaults, **given | fixed)
     room = usable if on_gpu else max(usable, needed(defaults))
     if needed(limits) > room:
         where = f"of GPU memory (--memory-fraction {config.memory_fraction})" if on_gpu else "of memory"

@@ -48,7 +48,7 @@ class Counts:
     queue_token_sum: int = 0
     queue_max_tokens: int = 0
     peak_device_bytes: int = 0
-    """The most memory that was taken on a GPU; 0 on a CPU."""
+    """The most memory that torch has held of a GPU, in use or kept for later; 0 on a CPU."""
     blocks: int = 0
     """Of pages: those that the model has read."""
     asked: int = 0

@@ -75,7 +75,7 @@ def measure_engine(
     record.add({"engine": "batchocr", "in flight": pages_in_flight} | stage_shares(meter, result.seconds))
     record.figure("pages_per_second", result.pages_per_second)
     peak = backend.peak_device_bytes(model.device.torch_device)
-    record.note("peak_device_gb", round(peak / 1e9, 2) if peak else None)
+    record.note("peak_reserved_gb", round(peak / 1e9, 2) if peak else None)
     if given.no_profile:
         return
     steps = warm_up.stages["decode"].batches

@@ -166,12 +166,17 @@ def test_every_exit_code_is_explained(page: str) -> None:
 def test_the_default_batches_in_the_documents_are_those_of_a_run() -> None:
     names = re.findall(r"`--([a-z-]+)` \|", section("docs/gpus.md", "Memory"))
     [rows] = tables("docs/gpus.md", "Memory")
-    config = Config(memory_fraction=1.0)
+
+    def sizes_with(gib: float, *, on_gpu: bool) -> list[str]:
+        config, memory_bytes = Config(memory_fraction=1.0), int(gib * 2**30)
+        limits = engine_limits(config, MINERU, on_gpu=on_gpu, memory_bytes=memory_bytes, value_bytes=2)
+        return [f"{asdict(limits)[name.replace('-', '_')]:,}" for name in names]
+
     for where, *sizes in rows:
-        least = int((re.findall(r"from (\d+) GiB", where) or ["10"])[0])
-        for memory_bytes in (least << 30, (least + 1) << 30):
-            limits = engine_limits(config, MINERU, on_gpu="GPU" in where, memory_bytes=memory_bytes, value_bytes=2)
-            assert [f"{asdict(limits)[name.replace('-', '_')]:,}" for name in names] == sizes
+        starts = [float(gib) for gib in re.findall(r"from ([\d.]+) GiB", where)]
+        for gib in starts or [4.0]:
+            assert sizes_with(gib, on_gpu="GPU" in where) == sizes_with(gib + 1, on_gpu="GPU" in where) == sizes
+        assert all(sizes_with(gib - 0.1, on_gpu=True) != sizes for gib in starts)
 
 
 # The map

@@ -218,6 +218,24 @@ def test_a_stage_that_was_cleared_has_nothing_left(model: Model) -> None:
     assert ask(engine, {7: layout(7)}).keys() == {7}
 
 
+def test_layouts_are_tried_in_full_batches_again_once_others_have_fitted(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchocr.engine.batch_limit._FIRST_WAIT", 1)
+    batches = []
+
+    def full_at_first(images: Sequence[Pixels]) -> Tensor:
+        batches.append(len(images))
+        if len(batches) == 1:
+            raise torch.OutOfMemoryError
+        return torch.zeros(len(images), 20, 7)
+
+    stub: Any = SimpleNamespace(detect=full_at_first, flop_per_image=1.0, answer=lambda _: blank)
+    blank = Completion("", "stop", 0, 0, 1, 0)
+    ask(Engine(model, LIMITS, detector=stub), {number: layout(number) for number in range(6)})
+    assert batches == [2, 1, 1, 2, 2]
+
+
 def test_a_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"of the type 'qwen2_vl'\. --layout takes PP-DocLayoutV2 and V3"):
         find_detector(str(make_checkpoint(tmp_path / "model")))

@@ -21,6 +21,7 @@ from batchocr.engine.graphs import DecodeGraphs, graph_sizes
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.preprocess import PatchGrid
 from batchocr.errors import EngineError
+from batchocr.processes.counts import Stage
 from batchocr.processes.meter import Meter
 from tests.support.checkpoints import SMALL_LIMITS, make_checkpoint
 from tests.support.late_device import CapturableOps, LateDevice, LateMark
@@ -284,6 +285,27 @@ def test_a_prefill_that_does_not_fit_the_memory_is_halved_and_nothing_is_lost(
     assert meter.batches_halved == {"prefill": len(too_large)}
     assert len(too_large) > 0
     assert all(batch <= most for batch in scarce.batches[len(too_large) :])
+
+
+@pytest.mark.parametrize(("stage", "part", "name"), [("vit", "vision", "layers"), ("prefill", "language", "prefill")])
+def test_once_memory_that_was_taken_for_a_moment_is_free_again_batches_are_as_large_as_before(
+    model: Model, expected: Answers, monkeypatch: pytest.MonkeyPatch, stage: Stage, part: str, name: str
+) -> None:
+    monkeypatch.setattr("batchocr.engine.batch_limit._FIRST_WAIT", 1)
+    compute = getattr(getattr(model, part), name)
+    plenty = ScarceMemory(compute, 1_000_000)
+    monkeypatch.setattr(getattr(model, part), name, plenty)
+    engine = Engine(model, LIMITS)
+    assert run(engine) == expected
+    scarce = ScarceMemory(compute, max(plenty.batches) - 1)
+    monkeypatch.setattr(getattr(model, part), name, scarce)
+    meter = Meter()
+    assert run(engine, meter) == expected
+    assert meter.batches_halved[stage] >= 1
+    for _ in range(3):
+        monkeypatch.setattr(getattr(model, part), name, free := ScarceMemory(compute, 1_000_000))
+        assert run(engine) == expected
+    assert free.batches == plenty.batches
 
 
 def test_one_image_or_prompt_that_does_not_fit_the_memory_is_an_error(

@@ -9,8 +9,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 
 from batchocr.config import Config
+from batchocr.engine.backend import peak_device_bytes
 from batchocr.errors import UsageError
 from batchocr.planning.limits import EngineLimits, engine_limits
 from tests.support.mineru_shape import MINERU
@@ -148,7 +150,27 @@ def test_a_cpu_runs_the_same_batches_whatever_its_memory() -> None:
     assert many.num_kv_tokens > few.num_kv_tokens
 
 
-def test_a_card_of_24_gb_with_something_else_on_it_has_the_batches_of_24_gb() -> None:
-    for free_gib in (21.5, 24):  # an A10 or L4 has 22; a desktop takes one of a 4090's 24
-        assert on_gpu(free_gib).llm_batch_size == 256
-    assert on_gpu(15.5).llm_batch_size == 128
+@pytest.mark.parametrize(
+    ("free_gib", "rows", "rows_beside_detector"),
+    [
+        (7.5, 128, 32),
+        (11.6, 128, 128),
+        (15.4, 256, 128),
+        (21.5, 512, 256),  # an A10 or L4 has 22; a desktop takes one of an RTX 4090's 24
+        (39.1, 512, 512),
+        (78.0, 512, 512),
+    ],
+    ids=["8 GB", "12 GB", "16 GB", "24 GB", "40 GB", "80 GB"],
+)
+def test_a_card_has_the_largest_batches_for_which_there_is_a_kv_cache(
+    free_gib: float, rows: int, rows_beside_detector: int
+) -> None:
+    alone, beside = on_gpu(free_gib), on_gpu(free_gib, detector_bytes=DETECTOR_BYTES)
+    assert (alone.llm_batch_size, beside.llm_batch_size) == (rows, rows_beside_detector)
+    assert all(limits.num_kv_tokens >= 2_048 * limits.llm_batch_size for limits in (alone, beside))
+
+
+def test_the_peak_that_is_reported_is_what_others_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 5)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: 7)
+    assert [peak_device_bytes(torch.device(name)) for name in ("cuda:0", "cpu")] == [7, 0]

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from batchocr.data import Pixels, Request, Sampling
 from batchocr.engine.backend.cuda import CudaOps
 from batchocr.engine.backend.cuda_device import CudaDevice, CudaMark
-from batchocr.engine.backend.device import Mark
+from batchocr.engine.backend.device import DeviceClock, Mark
 from batchocr.engine.engine import Engine
 from batchocr.planning.limits import EngineLimits
 from batchocr.processes.engine_messages import KernelChoice
@@ -53,6 +53,14 @@ def weights_are_read_in_the_main_stream(gpu: Gpu, device: CudaDevice) -> None:
     torch.cuda.synchronize()
 
 
+def weights_are_read_beside_it(gpu: Gpu, device: CudaDevice) -> None:
+    weights = torch.ones(8, device=CUDA)
+    DeviceClock(device)  # as the engine's is made once all is loaded
+    with device.main(), device.beside():
+        weights.mul(2)
+    torch.cuda.synchronize()
+
+
 def embeddings_are_taken_over_and_freed(gpu: Gpu, device: CudaDevice) -> None:
     with device.main():
         with device.beside():
@@ -73,6 +81,7 @@ def steps_are_captured_and_replayed(gpu: Gpu, device: CudaDevice) -> None:
 
 PROMISES: list[Program] = [
     weights_are_read_in_the_main_stream,
+    weights_are_read_beside_it,
     embeddings_are_taken_over_and_freed,
     steps_are_captured_and_replayed,
 ]
@@ -194,6 +203,13 @@ class MainDoesNotWait(CudaDevice):
             yield
 
 
+class ClockDoesNotWait(CudaDevice):
+    def mark(self) -> Mark:
+        mark = CudaMark()
+        mark.wait = mark.is_done  # type: ignore[method-assign, assignment]
+        return mark
+
+
 class TakesOverAtOnce(CudaDevice):
     def take_over(self, value: Tensor, made: Mark) -> None:
         value.record_stream(torch.cuda.current_stream())
@@ -209,6 +225,7 @@ class KeepsNoMemory(CudaDevice):
     ("device_type", "promise", "report"),
     [
         (MainDoesNotWait, weights_are_read_in_the_main_stream, "aten::mul in stream 1 reading"),
+        (ClockDoesNotWait, weights_are_read_beside_it, "aten::mul in stream 2 reading"),
         (TakesOverAtOnce, embeddings_are_taken_over_and_freed, "aten::mul in stream 1 reading"),
         (KeepsNoMemory, embeddings_are_taken_over_and_freed, "was freed while stream 1 uses it"),
     ],

@@ -3,6 +3,7 @@ error."""
 
 from __future__ import annotations
 
+import gc
 import shutil
 import signal
 import threading
@@ -73,6 +74,13 @@ def test_a_model_is_loaded_as_soon_as_its_device_is_known(
     begun_s = time.monotonic()
     make("cpu")
     assert time.monotonic() - begun_s < 15
+
+
+def test_what_an_engine_has_loaded_is_not_searched_for_garbage_again(make: Callable[[str], Engines]) -> None:
+    gc.unfreeze()
+    make("cpu")
+    eventually(lambda: gc.get_freeze_count() > 100_000)
+    gc.unfreeze()
 
 
 def test_a_kernel_that_ends_the_engine_is_named_and_left_out_if_the_user_says_so(

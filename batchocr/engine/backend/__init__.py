@@ -170,5 +170,5 @@ def describe(device: torch.device) -> tuple[str, int, bool]:
 
 
 def peak_device_bytes(device: torch.device) -> int:
-    """The most memory this process held on a GPU; 0 on a CPU."""
-    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
+    """The most memory that torch has held of a GPU, in use or kept for later; 0 on a CPU. What others cannot have."""
+    return int(torch.cuda.max_memory_reserved(device)) if device.type == "cuda" else 0

@@ -78,6 +78,8 @@ class CudaDevice(Device):
 
     @contextmanager
     def beside(self) -> Iterator[None]:
+        # It need not wait for the main stream: the weights were there when the engine made its DeviceClock, which waits
+        # for the stream they were loaded on, and all else that is read here is made here.
         with torch.cuda.stream(self._side):
             yield
 

@@ -125,7 +125,7 @@ class DeviceReport:
     starved_share: float
     model_flop_per_second: float
     peak_memory_bytes: int | None
-    """Of the GPU; None on a CPU."""
+    """What torch has held of the GPU, in use or kept for later; None on a CPU."""
     peak_host_bytes: int | None
     """Main memory of the largest engine."""
     batches_halved: Mapping[Stage, int]
