@@ -58,8 +58,8 @@ _ARGUMENTS = {
     "mm_processor_cache_gb": 0,
     "generation_config": "vllm",
     "disable_log_stats": True,
-    # A million tokens, more than 512 dense requests have. Were it left to vLLM, it would take what other processes
-    # allocate on the GPU while it starts for its own.
+    # A million tokens, more than 512 dense requests have. vLLM would otherwise measure what is left beside its weights
+    # and take other processes, which start at the same time, for its own.
     "kv_cache_memory_bytes": 12 << 30,
 }
 """Of vLLM's EngineArgs. Caches are off: no image comes twice."""

@@ -15,6 +15,8 @@ from benchmarks.trace import dense_trace
 from benchmarks.true_shape import SMOKE_SHAPE, write_checkpoint
 from tests.support import stand_in_vllm
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
