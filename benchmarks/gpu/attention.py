@@ -4,7 +4,8 @@
 
 Of decode steps, what they read counts: keys and values of sequences as long as those of a run, in the layers of a model
 one after the other, so that none is still in the cache of the GPU, and in a graph, so that launching takes no time. The
-rate to compare with is the card's own for copies (`card.py`).
+rate to compare with is the card's own for copies (`card.py`). FA3 is also called in ways in which the product does not
+call it; `off` is the relative error against the first that is there.
 
 The ViT's cases are one image of 7,956 patches (16 heads of 80), for which others measured 2.711 ms with sgl_kernel's
 FA3, 2.791 with xFormers and 2.906 with SDPA on an RTX 4090D; pages with a layout and 14 blocks each; blocks without
@@ -21,12 +22,12 @@ from torch import Tensor
 
 from batchocr.engine import backend
 from batchocr.engine.backend.attention_kernels import ATTENTION, PAGED_ATTENTION, PagedAttention
-from batchocr.engine.backend.base import Segments
+from batchocr.engine.backend.base import PagedContext, Segments
 from batchocr.engine.backend.cuda_trials import CudaTrials, _decoded_lengths
 from batchocr.engine.backend.device import CaptureError
 from batchocr.engine.backend.dtype import select_dtype
 from batchocr.engine.backend.reference import Ops
-from batchocr.engine.backend.trial import Candidate
+from batchocr.engine.backend.trial import Candidate, relative_error
 from benchmarks.gpu.card import copy_rate
 from benchmarks.record import Record, benchmark_parser
 from benchmarks.timing import mean_ms
@@ -92,6 +93,53 @@ def main(arguments: list[str] | None = None) -> None:
     measure_paged(record, dtype, runs=given.runs, smoke=given.smoke)
 
 
+def _fa3_paged(*, metadata: bool = False, **options: object) -> Callable[[], PagedAttention]:
+    """Loads FA3 as the product calls it, with other options. metadata: plan the work once for all layers of a step."""
+
+    def load() -> PagedAttention:
+        from sgl_kernel.flash_attn import flash_attn_with_kvcache, get_scheduler_metadata
+
+        planned: dict[int, tuple[PagedContext, Tensor]] = {}
+
+        def plan(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+            num_heads, head_dim = q.shape[1:]
+            block_size, kv_heads = cache.shape[2:4]
+            longest = context.block_tables.shape[1] * block_size
+            sizes = (len(q), 1, longest, num_heads, kv_heads, head_dim)
+            plan: Tensor = get_scheduler_metadata(
+                *sizes, context.lengths, qkv_dtype=q.dtype, page_size=block_size, causal=True
+            )
+            return plan
+
+        def attend(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
+            given = dict(options)
+            if metadata:
+                if id(context) not in planned:
+                    planned[id(context)] = context, plan(q, cache, context)
+                given["scheduler_metadata"] = planned[id(context)][1]
+            out: Tensor = flash_attn_with_kvcache(
+                q.unsqueeze(1),
+                cache[0],
+                cache[1],
+                cache_seqlens=context.lengths,
+                page_table=context.block_tables,
+                causal=True,
+                **given,
+            )
+            return out.squeeze(1)
+
+        return attend
+
+    return load
+
+
+FA3_PAGED = (
+    Candidate("FA3 without splits", _fa3_paged(num_splits=1)),
+    Candidate("FA3 with packed heads", _fa3_paged(pack_gqa=True)),
+    Candidate("FA3 planned once", _fa3_paged(metadata=True)),
+)
+
+
 def _loaded(candidates: Sequence[Candidate[Operation]], record: Record, operation: str) -> dict[str, Operation]:
     """By name, those that can be loaded here; why the others cannot is noted."""
     found: dict[str, Operation] = {}
@@ -107,21 +155,24 @@ def measure_paged(record: Record, dtype: torch.dtype, *, runs: int, smoke: bool)
     """Add a row for each candidate and number of sequences."""
     device = record.device
     reference = [Candidate("reference", lambda: Ops(device).paged_attention)] if device.type == "cpu" else []
-    loaded = _loaded([*PAGED_ATTENTION, *reference], record, "paged attention")
+    loaded = _loaded([*PAGED_ATTENTION, *FA3_PAGED, *reference], record, "paged attention")
     record.figure("copy_gb_per_s", copy_rate(device, 1 << 20 if smoke else 1 << 31))
-    for rows in _DECODED_ROWS[: 1 if smoke else None]:
-        for name, attend in loaded.items():
+    expected: dict[int, Tensor] = {}
+    for name, attend in loaded.items():
+        for rows in _DECODED_ROWS[: 1 if smoke else None]:
             try:
-                row = _measure_paged(attend, rows, dtype, device, runs)
-                record.add({"sequences": rows, "through": name} | row)
-                record.figure(f"paged_{rows}_{name.split()[0]}_gb_per_s", row["GB/s"])
+                row, attended = _measure_paged(attend, rows, dtype, device, runs)
+                off = relative_error((attended,), (expected.setdefault(rows, attended),))
+                record.add({"sequences": rows, "through": name.ljust(22), "off": off} | row)
+                record.figure(f"paged_{rows}_{name.replace(' ', '_')}_gb_per_s", row["GB/s"])
             except _FAILURES as error:
                 record.note(f"{name}, {rows} sequences", _reason(error))
 
 
 def _measure_paged(
     attend: PagedAttention, rows: int, dtype: torch.dtype, device: torch.device, runs: int
-) -> dict[str, float]:
+) -> tuple[dict[str, float], Tensor]:
+    """Table columns, and what was attended."""
     lengths = _decoded_lengths(rows)
     q, cache, context = CudaTrials(device, dtype, lambda call: 0.0)._decode_step(lengths)
     layers = [cache.clone() for _ in range(_LAYERS if device.type == "cuda" else 1)]
@@ -132,7 +183,8 @@ def _measure_paged(
     graphs = list(backend.open_device(device).capture([step]))
     milliseconds = mean_ms(graphs[0] if graphs else step, device, runs=runs) / len(layers)
     num_bytes = sum(lengths) * 2 * cache[0, 0, 0].nbytes
-    return {"tokens": sum(lengths), "us a layer": 1000 * milliseconds, "GB/s": num_bytes / milliseconds / 1e6}
+    row = {"tokens": sum(lengths), "us a layer": 1000 * milliseconds, "GB/s": num_bytes / milliseconds / 1e6}
+    return row, attend(q, cache, context)
 
 
 def _measure(

@@ -23,6 +23,7 @@ from batchocr.errors import UsageError
 
 _MOST_OUTPUTS_IN_FP8 = 1 << 16
 """Of a linear layer: the output weights of the language model, which decide about tokens, have more."""
+_MOST_DECODED_ROWS = 512
 
 
 def sm_margin(count: int) -> Callable[[Ops], Ops]:
@@ -77,7 +78,8 @@ def fp8_language(ops: Ops) -> Ops:
 
 
 def fused_fp8_language(ops: Ops) -> Ops:
-    """The same; norms and activations quantise what they compute."""
+    """The language model's linear layers in fp8, but for its output weights; norms and activations quantise what they
+    compute, and only attention's result is quantised in a pass of its own."""
     from benchmarks.gpu.lever_kernels import rms_norm_quantize, silu_mul_quantize
 
     plain = _on_gpu(ops).rms_norm
@@ -93,8 +95,14 @@ def fused_fp8_language(ops: Ops) -> Ops:
     return Fp8Language(**_fields(changed))
 
 
+def fp8_prefill(ops: Ops) -> Ops:
+    """The language model's linear layers in fp8 in prefill, and as they are in decode steps, which smaller weights may
+    save less than more kernels cost them."""
+    return Fp8Prefill(**_fields(_on_gpu(ops).with_fp8()))
+
+
 def residual_in_products(ops: Ops) -> Ops:
-    """See `ResidualInProducts`."""
+    """The ViT's sums are made by its products: see `ResidualInProducts`."""
     return ResidualInProducts(**_fields(_on_gpu(ops)))
 
 
@@ -148,6 +156,16 @@ class Fp8Language(CudaOps):
         return _OutputWeights(layer) if len(layer.weight) > _MOST_OUTPUTS_IN_FP8 else super().linear(layer)
 
 
+class Fp8Prefill(CudaOps):
+    """Operations of a language model whose layers are in fp8 for more rows than a decode step has."""
+
+    def linear(self, layer: Affine) -> Linear:
+        if len(layer.weight) > _MOST_OUTPUTS_IN_FP8:
+            return PlainLinear(layer)
+        few, many = PlainLinear(layer), super().linear(layer)
+        return lambda x, residual=None: (many if len(x) > _MOST_DECODED_ROWS else few)(x, residual)
+
+
 class _OutputWeights(PlainLinear):
     def __call__(self, x: Rows, residual: Tensor | None = None) -> Tensor:
         return super().__call__(x.plain() if isinstance(x, _NormedRows) else x, residual)
@@ -191,9 +209,7 @@ class ResidualInProducts(CudaOps):
             x, outer = layer.activate(layer.inner(x), layer.inner_bias), layer.outer
         assert isinstance(outer, PlainLinear) and isinstance(x, Tensor) and norm.bias is not None
         assert outer._bias is not None
-        rows, carried = (
-            residual if isinstance(residual, _Carried) else (residual, outer._bias.new_zeros((), dtype=torch.float32))
-        )
+        rows, carried = residual if isinstance(residual, _Carried) else (residual, torch.zeros_like(norm.bias).float())
         rows.addmm_(x, outer._weight.t())
         if id(layer) not in self.sums:
             self.sums[id(layer)] = carried + outer._bias.float()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,6 +30,7 @@ class Answers:
 
     def __init__(self, model: Model, folder: Path, *, smoke: bool) -> None:
         side, most_tokens = (84, 4) if smoke else (LAYOUT_SIZE, _ANSWER_TOKENS)
+        self._model = model
         self._folder = folder
         self._pixels = Noise().pixels(side, side)
         self._tokens = torch.randint(0, 400, (_GIVEN_TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -36,7 +38,10 @@ class Answers:
         asks = [replace(ask, output_tokens=min(ask.output_tokens, most_tokens)) for ask in (layout, *blocks)]
         trace = Trace((TracePage(asks[0], tuple(asks[1:])),))
         self._trace = trace.shrunk(0.1) if smoke else trace
-        self._expected = self._of(model)
+
+    @cached_property
+    def _expected(self) -> tuple[Tensor, Tensor, list[str]]:
+        return self._of(self._model)
 
     def compared(self, model: Model) -> Row:
         """Columns: how far this model's answers are off."""
