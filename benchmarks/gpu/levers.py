@@ -78,7 +78,8 @@ def fp8_language(ops: Ops) -> Ops:
 
 
 def fused_fp8_language(ops: Ops) -> Ops:
-    """The same; norms and activations quantise what they compute."""
+    """The language model's linear layers in fp8, but for its output weights; norms and activations quantise what they
+    compute, and only attention's result is quantised in a pass of its own."""
     from benchmarks.gpu.lever_kernels import rms_norm_quantize, silu_mul_quantize
 
     plain = _on_gpu(ops).rms_norm
@@ -95,12 +96,13 @@ def fused_fp8_language(ops: Ops) -> Ops:
 
 
 def fp8_prefill(ops: Ops) -> Ops:
-    """The same in prefill alone: smaller weights may save a decode step less than more kernels cost it."""
+    """The language model's linear layers in fp8 in prefill, and as they are in decode steps, which smaller weights may
+    save less than more kernels cost them."""
     return Fp8Prefill(**_fields(_on_gpu(ops).with_fp8()))
 
 
 def residual_in_products(ops: Ops) -> Ops:
-    """See `ResidualInProducts`."""
+    """The ViT's sums are made by its products: see `ResidualInProducts`."""
     return ResidualInProducts(**_fields(_on_gpu(ops)))
 
 
@@ -207,9 +209,7 @@ class ResidualInProducts(CudaOps):
             x, outer = layer.activate(layer.inner(x), layer.inner_bias), layer.outer
         assert isinstance(outer, PlainLinear) and isinstance(x, Tensor) and norm.bias is not None
         assert outer._bias is not None
-        rows, carried = (
-            residual if isinstance(residual, _Carried) else (residual, outer._bias.new_zeros((), dtype=torch.float32))
-        )
+        rows, carried = residual if isinstance(residual, _Carried) else (residual, torch.zeros_like(norm.bias).float())
         rows.addmm_(x, outer._weight.t())
         if id(layer) not in self.sums:
             self.sums[id(layer)] = carried + outer._bias.float()

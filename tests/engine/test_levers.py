@@ -133,17 +133,12 @@ def test_attention_in_8_bits_is_off_by_a_few_per_cent_and_not_by_none() -> None:
     for lever in (levers.fp8_attention, levers.scaled_fp8_attention):
         error = off(embeddings(lever(OPS)), exact)
         assert rounded < error < 0.1
-    both = levers.fp8_attention(levers.fp8_products(OPS))
-    assert off(embeddings(both), exact) < 0.15
 
 
 @pytest.mark.usefixtures("kernels")
 def test_biases_that_are_carried_to_the_norms_change_nothing() -> None:
-    ops = levers.residual_in_products(OPS)
-    exact = embeddings(REFERENCE, torch.float32)
-    torch.testing.assert_close(embeddings(ops, torch.float32), exact)
-    first, again = embeddings(levers.residual_in_products(OPS)), embeddings(OPS)
-    assert off(first, exact) < 1.2 * off(again, exact)
+    carried = embeddings(levers.residual_in_products(OPS), torch.float32)
+    torch.testing.assert_close(carried, embeddings(REFERENCE, torch.float32))
 
 
 @pytest.mark.usefixtures("kernels")
