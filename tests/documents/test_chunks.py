@@ -140,7 +140,7 @@ def test_what_stands_below_a_long_heading_is_not_cut_within_words(length: int) -
 
 def test_a_footnote_for_which_there_is_no_room_is_not_cut() -> None:
     table = f"<table><tr><td>{'x' * 240}</td></tr></table>"
-    note = "* a note that stands below it"
+    note = "† a note that stands below it"
     assert texts(piece("table", table, footnotes=[note])) == [table, note]
 
 

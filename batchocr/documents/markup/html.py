@@ -12,11 +12,10 @@ from itertools import groupby
 from typing import Final
 
 from batchocr.documents.markup.mathml import shown_characters, to_mathml
-from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES, code_in, html_of_table
+from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, LISTS, OWN_FENCES, code_in, html_of_table
 from batchocr.pages.protocol.sanitize import table_structure
 
 _HEADING_LEVELS: Final = {"doc_title": 1, "title": 1, "paragraph_title": 2}
-_LISTS: Final = frozenset({"list", "ref_text", "index"})
 _NO_TABLE: Final = "<p><em>A table that could not be parsed, as the model wrote it:</em></p>"
 
 _BULLET: Final = re.compile(r"[•●○◦▪■‣∙][ \t]*")
@@ -41,7 +40,7 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
         return _preformatted(code_in(text)[1])
     if type in FIGURES and (table := html_of_table(text)):
         return table_html(table)
-    return _paragraphs(text, joined=type not in _LISTS)
+    return _paragraphs(text, joined=type not in LISTS)
 
 
 def inline_html(text: str) -> str:
