@@ -32,7 +32,10 @@ def test_markdown() -> None:
 
 def test_html() -> None:
     page = exported(html, "a.html")
-    assert '<img src="a.html.images/page-1-block-1.png" alt="Sums [a] by year."><div class="wide"><table>' in page
+    assert (
+        '<img src="a.html.images/page-1-block-1.png" alt="Sums [a] by year."><div class="wide"><table dir="auto">'
+        in page
+    )
     assert 'alt="A &lt;dog&gt;.">' in page and page.count("dog") == 1
 
 

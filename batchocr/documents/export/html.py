@@ -24,7 +24,7 @@ from batchocr.documents.markup.mathml import shown_characters
 from batchocr.documents.markup.own_files import own_template, own_text, policy_hash
 from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS
 
-REVISION: Final = 1
+REVISION: Final = 2
 
 _PACKAGE: Final = "batchocr.documents.export"
 _LOWEST_HEADING: Final = 6
