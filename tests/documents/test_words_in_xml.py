@@ -110,6 +110,19 @@ def test_alto_keeps_to_what_its_schema_allows() -> None:
 
 
 @pytest.mark.parametrize("format", [hocr, alto])
+def test_what_xml_allows_nowhere_is_left_out_of_names_and_texts(format: Any) -> None:
+    line = PlacedLine(LINE.box, (Word("for\ufffe Ma\x0brch\uffff", LINE.box),))
+    page = PageText(0, 1000, 2000, None, (BlockWords(0, "text", LINE.box, 0, None, (line,)),))
+    document, text = (
+        AssembledDocument("bell\x07\x85\ufffe.pdf", None, 1, (), ()),
+        SimpleNamespace(pages=lambda: iter([page])),
+    )
+    [file] = format.files(document, "a", SimpleNamespace(text=text), FormatOptions())
+    ElementTree.fromstring(bytes(file.data))
+    assert b"bell.pdf" in file.data and b"for March" in file.data
+
+
+@pytest.mark.parametrize("format", [hocr, alto])
 def test_a_document_without_pages_is_refused_as_both_forms_need_one(format: object) -> None:
     failed = PageResult("a.pdf", None, "failed", error_kind="damaged", error_message="it cannot be opened")
     with pytest.raises(FileRefusedError, match="it cannot be opened"):
