@@ -57,8 +57,9 @@ def harmless_characters(text: str) -> str:
 
 
 def inert_text(text: str, *, before_formula: bool = False) -> str:
-    r"""Text in which no HTML, link, attribute, div, fence or LaTeX command is active. "5 < 6" stays as it is, "<b>"
-    becomes "&lt;b>", "5*3" becomes "5\*3". before_formula: an attribute list that begins in it may go on in a formula."""
+    r"""Text in which no HTML, link, attribute, div, fence or LaTeX command is active, and no sign of Markdown. "5 < 6"
+    stays as it is, "<b>" becomes "&lt;b>", "5*3" becomes "5\*3". before_formula: an attribute list that begins in it
+    may go on in a formula."""
     text = _inert(_TAG_START.sub("&lt;", _ANY_REFERENCE.sub("&amp;", text)))
     text = _METADATA.sub(r"\-", text).replace(":::", r"\:::")
     text = without_lists(text, goes_on=before_formula)
