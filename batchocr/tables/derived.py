@@ -28,6 +28,7 @@ _BLOCK_FIELDS: Final = frozenset([*(field.name for field in fields(Block)), "out
 _ROWS_AT_ONCE: Final = 64
 _MAX_PAGES: Final = 1 << 20
 """What is made of a document may have an entry for each page before its last."""
+_LEAST_MEASURE, _MAX_MEASURE = 1e-3, 1 << 20
 _MAX_SHOWN: Final = 40
 
 
@@ -52,7 +53,7 @@ def read_rows(path: Path) -> Iterator[PageResult]:
     """Yield the rows, in the table's order. Raises OutputError if one is none."""
     for number, row in enumerate(file_rows(path, PAGE_SCHEMA.names), start=1):
         try:
-            yield storable(from_row(_of_ours(row)))
+            yield _measured(storable(from_row(_of_ours(row))))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             column = ".".join(map(str, first["loc"]))
@@ -108,6 +109,14 @@ def _of_ours(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _block_of_ours(block: Mapping[str, Any]) -> dict[str, Any]:
     return {"angle": None, "content": None} | _known(block, _BLOCK_FIELDS)
+
+
+def _measured(row: PageResult) -> PageResult:
+    """The row, which says what no page can measure in nothing. Raises ValueError."""
+    for column, value in (("width", row.width), ("height", row.height), ("dpi", row.dpi)):
+        if value is not None and not _LEAST_MEASURE <= value <= _MAX_MEASURE:
+            raise ValueError(f"{column}: no page has {value:g}")
+    return row
 
 
 def page_index_of(row: Mapping[str, Any]) -> int | None:

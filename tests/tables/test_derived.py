@@ -109,6 +109,10 @@ BLOCK = {"type": "text", "bbox": [0.1, 0.1, 0.9, 0.2], "content": "half \ud83d o
         ("page_index", True, "page_index: "),
         ("page_index", float("inf"), "page_index: "),
         ("status", "great", "status: "),
+        ("dpi", -5, "dpi: "),
+        ("dpi", 1e-9, "dpi: "),
+        ("width", -5, "width: "),
+        ("height", 2**62, "height: "),
     ],
 )
 def test_a_row_that_is_none_is_named_with_its_column(tmp_path: Path, column: str, value: object, said: str) -> None:
