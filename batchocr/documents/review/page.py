@@ -50,7 +50,7 @@ def page_data(row: PageResult, missing: str, findings: Sequence[AuditFinding]) -
         "findings": [
             {
                 "kind": found.kind,
-                "block": found.block,
+                "block": found.block if found.block in range(len(row.blocks[:MAX_BLOCKS])) else None,
                 "box": [round(edge, 5) for edge in found.bbox],
                 "text": found.text[: letters_end(found.text, _MAX_FINDING_CHARACTERS)],
                 "second": found.second_text[: letters_end(found.second_text, _MAX_FINDING_CHARACTERS)],
