@@ -281,7 +281,9 @@ def test_formulas_opened_and_never_closed_take_no_quadratic_time() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", ["{ a", "{=", "a= ", "\\\\", "\\{", "{x}", "{  ", ":::", "---\n", "{a b=", "`{", "\\[ *", "&a"])
+@pytest.mark.parametrize(
+    "piece", ["{ a", "{=", "a= ", "\\\\", "\\{", "{x}", "{  ", ":::", "---\n", "{a b=", "`{", "\\[ *", "&a"]
+)
 def test_braces_without_end_take_no_quadratic_time(piece: str) -> None:
     started = time.perf_counter()
     for type in ("text", "equation", "table"):
