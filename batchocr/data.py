@@ -365,6 +365,8 @@ def counted(number: int, noun: str) -> str:
 _JOINED: Final = re.compile("\u200d.|.[\u200d\u1160-\u11ff\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]", re.DOTALL)
 """Two characters of one letter: of a Korean syllable, or of an emoji."""
 
+_HALVES_OF_FLAGS: Final = "".join(map(chr, range(0x1F1E6, 0x1F200)))
+
 
 def letters_end(text: str, end: int, start: int = 0) -> int:
     """Where to cut the text, from `start` on, so that no letter is cut from its accents, and no emoji in itself: at
@@ -376,16 +378,10 @@ def letters_end(text: str, end: int, start: int = 0) -> int:
 
 
 def _is_within_letter(text: str, at: int, start: int) -> bool:
-    if _is_half_of_flag(text[at]):
-        first = at
-        while first > start and _is_half_of_flag(text[first - 1]):
-            first -= 1
-        return (at - first) % 2 == 1
+    if text[at] in _HALVES_OF_FLAGS:
+        before = text[start:at]
+        return (len(before) - len(before.rstrip(_HALVES_OF_FLAGS))) % 2 == 1
     return category(text[at])[0] == "M" or _JOINED.fullmatch(text, at - 1, at + 1) is not None
-
-
-def _is_half_of_flag(letter: str) -> bool:
-    return "\U0001f1e6" <= letter <= "\U0001f1ff"
 
 
 def valid_text(text: str) -> str:

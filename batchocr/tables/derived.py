@@ -28,8 +28,6 @@ _BLOCK_FIELDS: Final = frozenset([*(field.name for field in fields(Block)), "out
 _ROWS_AT_ONCE: Final = 64
 _MAX_PAGES: Final = 1 << 20
 """What is made of a document may have an entry for each page before its last."""
-_LEAST_MEASURE, _MAX_MEASURE = 1e-3, 1 << 20
-_MAX_SHOWN: Final = 40
 
 
 def read_metadata(path: Path) -> RunMetadata:
@@ -114,7 +112,7 @@ def _block_of_ours(block: Mapping[str, Any]) -> dict[str, Any]:
 def _measured(row: PageResult) -> PageResult:
     """The row, which says what no page can measure in nothing. Raises ValueError."""
     for column, value in (("width", row.width), ("height", row.height), ("dpi", row.dpi)):
-        if value is not None and not _LEAST_MEASURE <= value <= _MAX_MEASURE:
+        if value is not None and not 1e-3 <= value <= 1 << 20:
             raise ValueError(f"{column}: no page has {value:g}")
     return row
 
@@ -130,7 +128,7 @@ def page_index_of(row: Mapping[str, Any]) -> int | None:
         or not 0 <= value < _MAX_PAGES
         or value % 1
     ):
-        raise ValueError(f"page_index: {str(value)[:_MAX_SHOWN]!r} is no page, which is a whole number from 0")
+        raise ValueError(f"page_index: {str(value)[:40]!r} is no page, which is a whole number from 0")
     return int(value)
 
 

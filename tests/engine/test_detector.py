@@ -96,7 +96,9 @@ def test_a_detector_that_cannot_run_says_what_its_config_lacks(tmp_path: Path, f
     config.write_text(
         json.dumps({name: value for name, value in json.loads(config.read_text()).items() if name != field})
     )
-    with pytest.raises(ModelError, match=f"the layout detector in .* cannot run .*: .* it says nothing of .*{field}"):
+    with pytest.raises(
+        ModelError, match=f"the layout detector in .* cannot run: .*its config.json says nothing of .*{field}"
+    ):
         Detector(tmp_path, Device(CPU))
 
 

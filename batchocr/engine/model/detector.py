@@ -41,8 +41,8 @@ class Detector:
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 lacking = ", ".join(name for name, value in self._model.config.to_dict().items() if value is None)
                 raise ModelError(
-                    f"the layout detector in {folder} cannot run ({type(error).__name__}: {error}): compare its "
-                    f"config.json with the original's; of what its type has, it says nothing of {lacking}"
+                    f"the layout detector in {folder} cannot run: {error}; its config.json says nothing of {lacking}, "
+                    "of which it may need some: compare it with the original's"
                 ) from error
         self.flop_per_image = float(counter.get_total_flops())
         """What it computes for a page, in floating-point operations."""
