@@ -39,9 +39,7 @@ def read_page_list(path: Path) -> PageList:
     for number, row in enumerate(file_rows(path, ("source", "page_index", *_SAY_WHICH)), start=1):
         source = row.get("source")
         if not isinstance(source, str) or "page_index" not in row:
-            raise UsageError(
-                f"--only {path}, row {number}: it lacks source or page_index, which say what page it is of"
-            )
+            raise UsageError(f"--only {path}, row {number}: it lacks source or page_index, which say what it is of")
         try:
             page_index = page_index_of(row)
         except ValueError as error:
