@@ -6,9 +6,11 @@ are stored in the journal as JSON; pixels cross in shared memory and never as JS
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
+from unicodedata import category
 
 from pydantic import AliasChoices, Field
 
@@ -358,6 +360,28 @@ def around(boxes: Sequence[Box]) -> Box:
 def counted(number: int, noun: str) -> str:
     """A number with its noun: "1 page", "2,000 pages"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+_JOINED: Final = re.compile("\u200d.|.[\u200d\u1160-\u11ff\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]", re.DOTALL)
+"""Two characters of one letter: of a Korean syllable, or of an emoji."""
+
+_HALVES_OF_FLAGS: Final = "".join(map(chr, range(0x1F1E6, 0x1F200)))
+
+
+def letters_end(text: str, end: int, start: int = 0) -> int:
+    """Where to cut the text, from `start` on, so that no letter is cut from its accents, and no emoji in itself: at
+    `end`, or a little before. At `end` if all of it is one letter."""
+    at = end
+    while start < at < len(text) and _is_within_letter(text, at, start):
+        at -= 1
+    return at if at > start else end
+
+
+def _is_within_letter(text: str, at: int, start: int) -> bool:
+    if text[at] in _HALVES_OF_FLAGS:
+        before = text[start:at]
+        return (len(before) - len(before.rstrip(_HALVES_OF_FLAGS))) % 2 == 1
+    return category(text[at])[0] == "M" or _JOINED.fullmatch(text, at - 1, at + 1) is not None
 
 
 def valid_text(text: str) -> str:

@@ -26,6 +26,8 @@ from batchocr.processes.worker import Arrived, Asked, Loss, Worker
 
 logger = logging.getLogger(__name__)
 
+_DOUBTED = "%s does not fit its ETag, nor may others, which are not named: check the store (SSE-KMS and SSE-C do this)"
+
 _TICK_S = 0.5
 _COPIED_AT_ONCE = 100
 """How many rows are copied between two checks for messages and for a stop."""
@@ -61,6 +63,7 @@ class Pipeline:
         self._questions: Questions | None = None
         self._scheduler = PageScheduler(plan, pool, page_timeout_s)
         self._tasks: dict[int, _Task] = {}
+        self._has_doubted = False
         self._task_ids = count(1)
         self._finished: deque[tuple[RowKey, PageResult]] = deque()
 
@@ -166,6 +169,9 @@ class Pipeline:
                 key = self._end_task(message.task_id).key
                 self._plan.opened(key.document, message)
                 self._scheduler.end(key)
+                if message.doubted and not self._has_doubted:
+                    self._has_doubted = True
+                    logger.warning(_DOUBTED, self._plan.documents[key.document].source)
             case Finished():
                 key = self._end_task(message.task_id).key
                 source = self._plan.documents[key.document].source

@@ -78,6 +78,10 @@ class DocumentCache:
         copy = self._copy_of(path)
         return fingerprint(copy.path)[0], *copy.stored.version
 
+    def is_doubted(self, path: str) -> bool:
+        """Whether it is an object whose copy does not fit its ETag."""
+        return path in self._copies and self._copies[path].stored.doubted
+
     def close(self) -> None:
         """Close all documents, and delete their copies."""
         for path in [*(path for path, *_ in self._open), *self._copies]:

@@ -110,7 +110,8 @@ class PageWorker:
             self._doc_id, size, mtime_ns = self._documents.fingerprint(task.path)
             with self._documents.open(task.path, size, mtime_ns) as document:
                 page_count = document.page_count
-        return Opened(task.task_id, page_count, self._doc_id, size, mtime_ns)
+            doubted = self._documents.is_doubted(task.path)
+        return Opened(task.task_id, page_count, self._doc_id, size, mtime_ns, doubted)
 
     def _outline(self, task: ReadOutline) -> Outline:
         with self._during(task.task_id, "open"), self._documents.open(task.path, task.size, task.mtime_ns) as document:

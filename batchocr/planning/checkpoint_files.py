@@ -88,7 +88,13 @@ def _files_in_index(folder: Path) -> list[str]:
     weight_map = read_json(folder, _INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ModelError(f"{folder / _INDEX} has no weight_map")
-    return sorted({str(name) for name in weight_map.values()})
+    names = sorted({str(name) for name in weight_map.values()})
+    for name in names:
+        if os.path.isabs(name) or ".." in Path(name).parts:
+            raise ModelError(
+                f"{folder / _INDEX} names {name}, which is not in this folder: no weights are read elsewhere"
+            )
+    return names
 
 
 def fingerprint(folder: Path) -> str:

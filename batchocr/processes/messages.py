@@ -185,6 +185,8 @@ class Opened:
     """Of the file before it was read, in bytes."""
     mtime_ns: Int64
     """Of the file before it was read."""
+    doubted: bool = False
+    """Whether it is an object whose bytes do not fit its ETag."""
     type: Literal["opened"] = "opened"
 
 

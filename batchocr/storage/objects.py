@@ -73,7 +73,10 @@ class StoredObject:
 
 def look_at(text: str) -> StoredObject | None:
     """The object of this name; None if it is a prefix of others. Raises NotFoundError, UnreadableError, UsageError."""
-    uri = parse_uri(text)
+    return _look_at(parse_uri(text))
+
+
+def _look_at(uri: Uri) -> StoredObject | None:
     if not uri.key or uri.key.endswith("/"):
         return None
     with _store_of(uri) as (system, base):
@@ -108,8 +111,8 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
     Raises NotFoundError, UnreadableError, ChangedError, PageTimeoutError, UsageError; OSError of the file.
     """
     deadline_s = time.monotonic() + timeout_s
-    before = _require_object(text)
-    uri = parse_uri(text)
+    uri = parse_uri(text, is_listed=True)
+    before = _require_object(uri)
     with _store_of(uri) as (system, base):
         stream = system.open_input_file(_path(base, uri.key))
     with stream:
@@ -127,7 +130,7 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
             md5.update(data)
         etag = (stream.metadata() or {}).get("ETag", b"").strip(b'"').decode()
     file.flush()
-    if num_bytes != before.size or _require_object(text) != before:
+    if num_bytes != before.size or _require_object(uri) != before:
         raise ChangedError(_CHANGED)
     return replace(before, doubted=bool(re.fullmatch("[0-9a-f]{32}", etag)) and etag != md5.hexdigest())
 
@@ -139,14 +142,14 @@ def _read_chunk(stream: NativeFile, offset: int, uri: Uri, before: StoredObject)
         with suppress(UnreadableError), _reasons(uri):
             return bytes(stream.read_at(_CHUNK_BYTES, offset))
         time.sleep(wait_s)
-        if _require_object(before.uri) != before:
+        if _require_object(uri) != before:
             raise ChangedError(_CHANGED)
     with _reasons(uri):
         return bytes(stream.read_at(_CHUNK_BYTES, offset))
 
 
-def _require_object(text: str) -> StoredObject:
-    found = look_at(text)
+def _require_object(uri: Uri) -> StoredObject:
+    found = _look_at(uri)
     if found is None:
         raise UnreadableError("it is a prefix, not an object")
     return found
@@ -250,19 +253,19 @@ def _s3(bucket: str) -> FileSystem:
 
 @contextmanager
 def _reasons(uri: Uri) -> Iterator[None]:
-    """Turn what a store says into a PageError."""
+    """Turn what a store says into a PageError, which has no cause: a traceback would quote the answer."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise NotFoundError(f"there is nothing at {uri}, or no longer") from error
+    except FileNotFoundError:
+        raise NotFoundError(f"there is nothing at {uri}, or no longer") from None
     except (OSError, ValueError) as error:  # ValueError: a name that pyarrow cannot ask for
         said = str(error)
         if _NO_BUCKET.search(said):
-            raise NoBucketError(f"there is no bucket {uri.authority}") from error
+            raise NoBucketError(f"there is no bucket {uri.authority}") from None
         if _NO_OBJECT.search(said):
-            raise NotFoundError(f"there is nothing at {uri}, or no longer") from error
+            raise NotFoundError(f"there is nothing at {uri}, or no longer") from None
         refused, reason = _refusal(uri, said)
-        raise refused(f"{uri} cannot be read or written: {reason}") from error
+        raise refused(f"{uri} cannot be read or written: {reason}") from None
 
 
 def _refusal(uri: Uri, said: str) -> tuple[type[UnreadableError], str]:

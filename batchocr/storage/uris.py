@@ -47,14 +47,14 @@ class Uri:
         return f"{self.scheme}://{self.authority}/{self.key}"
 
 
-def parse_uri(text: str) -> Uri:
-    """What a URI consists of. Raises UsageError if there is no bucket in it, or a secret, which the message leaves
-    out."""
+def parse_uri(text: str, *, is_listed: bool = False) -> Uri:
+    """What a URI consists of. Raises UsageError if there is no bucket in it, or a secret, which the message leaves out.
+    is_listed: a store has named it so: what looks like a secret in its key is none."""
     scheme, _, rest = text.partition("://")
     authority, _, key = rest.partition("/")
     scheme = scheme.lower()
     names_user = "@" in authority and (scheme not in ("abfs", "abfss") or ":" in authority.partition("@")[0])
-    if names_user or _SECRET.search(text):
+    if names_user or (_SECRET.search(text) and not is_listed):
         raise UsageError(
             f"an address that begins with {scheme}:// contains credentials: they would end up in tables and logs. "
             f"Leave them out, and put them into the environment ({CREDENTIALS[scheme]})"

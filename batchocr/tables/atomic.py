@@ -33,7 +33,7 @@ _WITH_ADVICE = {
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file next to `path`, for writing and reading, that replaces it, durably on disk, when the block
-    succeeds.
+    succeeds. It may be read and written by those who may do so with the one that it replaces.
 
     A run that is killed leaves it behind, for `remove_leftovers`.
     Raises OutputError; whatever is raised, the file at `path` stays as it was.
@@ -42,6 +42,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     with writing(path):
         try:
             with open(temporary, "x+b") as file:  # never one that exists, nor through a link
+                with suppress(FileNotFoundError):
+                    os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

@@ -10,20 +10,24 @@ import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import ValidationError
 
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError
 from batchocr.tables.atomic import reading
-from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, from_row
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, from_row, storable
 
 _NEEDED: Final = ("source", "page_index", "status", "markdown", "blocks")
 _BLOCK_FIELDS: Final = frozenset([*(field.name for field in fields(Block)), "output_tokens"])  # see Block.tokens
 _ROWS_AT_ONCE: Final = 64
+_MAX_PAGES: Final = 1 << 20
+"""What is made of a document may have an entry for each page before its last."""
 
 
 def read_metadata(path: Path) -> RunMetadata:
@@ -47,9 +51,15 @@ def read_rows(path: Path) -> Iterator[PageResult]:
     """Yield the rows, in the table's order. Raises OutputError if one is none."""
     for number, row in enumerate(file_rows(path, PAGE_SCHEMA.names), start=1):
         try:
-            yield from_row(_of_ours(row))
+            yield _measured(storable(from_row(_of_ours(row))))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            column = ".".join(map(str, first["loc"]))
+            raise OutputError(
+                f"{path}, row {number}, is no row of a table of batchocr: {column}: {first['msg']}"
+            ) from error
         except ValueError as error:
-            raise OutputError(f"{path}, row {number} is no row of a table of batchocr: {error}") from error
+            raise OutputError(f"{path}, row {number}, is no row of a table of batchocr: {error}") from error
 
 
 def _require_columns(path: Path, names: Collection[str]) -> None:
@@ -88,9 +98,38 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
 def _of_ours(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row as we would have written it: pandas has NaN for null, and whole numbers as floats."""
     known = _known(row, PAGE_SCHEMA.names)
-    blocks = [{"angle": None, "content": None} | _known(block, _BLOCK_FIELDS) for block in known.get("blocks", ())]
-    null = {"page_index": None} if "page_index" in row else {}
-    return null | known | {"blocks": blocks}
+    if "page_index" in row:
+        known["page_index"] = page_index_of(row)
+    if isinstance(blocks := known.setdefault("blocks", []), list):
+        known["blocks"] = [_block_of_ours(block) if isinstance(block, dict) else block for block in blocks]
+    return known
+
+
+def _block_of_ours(block: Mapping[str, Any]) -> dict[str, Any]:
+    return {"angle": None, "content": None} | _known(block, _BLOCK_FIELDS)
+
+
+def _measured(row: PageResult) -> PageResult:
+    """The row, which says what no page can measure in nothing. Raises ValueError."""
+    for column, value in (("width", row.width), ("height", row.height), ("dpi", row.dpi)):
+        if value is not None and not 1e-3 <= value <= 1 << 20:
+            raise ValueError(f"{column}: no page has {value:g}")
+    return row
+
+
+def page_index_of(row: Mapping[str, Any]) -> int | None:
+    """The page that the row is of; None if it is of a whole document. Raises ValueError."""
+    value = _known(row, ["page_index"]).get("page_index")
+    if value is None:
+        return None
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float | Decimal)
+        or not 0 <= value < _MAX_PAGES
+        or value % 1
+    ):
+        raise ValueError(f"page_index: {str(value)[:40]!r} is no page, which is a whole number from 0")
+    return int(value)
 
 
 def _known(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from batchocr.config import Config
-from batchocr.data import Document
+from batchocr.data import Document, valid_text
 from batchocr.errors import UsageError
 from batchocr.pages.input.sources import Found, PageList, find_documents
-from batchocr.tables.derived import file_rows
+from batchocr.tables.derived import file_rows, page_index_of
 
 _SAY_WHICH: Final = ("findings", "mark")
 """Columns of an audit and of marks, which also list pages that are sound."""
@@ -36,17 +36,22 @@ def read_page_list(path: Path) -> PageList:
     """The pages in the rows of a file: of an audit those with findings, of marks those that are marked bad. A row
     without a page stands for all of its document. Raises UsageError, OutputError."""
     pages: defaultdict[str, set[int] | None] = defaultdict(set)
-    for row in file_rows(path, ("source", "page_index", *_SAY_WHICH)):
-        source, page_index = row.get("source"), row.get("page_index")
+    for number, row in enumerate(file_rows(path, ("source", "page_index", *_SAY_WHICH)), start=1):
+        source = row.get("source")
         if not isinstance(source, str) or "page_index" not in row:
-            raise UsageError(f"--only {path}: a row lacks source or page_index, which say what page it is of")
+            raise UsageError(f"--only {path}, row {number}: it lacks source or page_index, which say what it is of")
+        try:
+            page_index = page_index_of(row)
+        except ValueError as error:
+            raise UsageError(f"--only {path}, row {number}: {error}") from error
         if row.get("findings") == [] or row.get("mark", "bad") != "bad":
             continue
+        source = valid_text(source)
         known = pages[source]
         if page_index is None or known is None:
             pages[source] = None
         else:
-            known.add(int(page_index))
+            known.add(page_index)
     if not pages:
         raise UsageError(f"--only {path}: it names no page to read")
     return {source: known if known is None else frozenset(known) for source, known in pages.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -10,10 +11,17 @@ from batchocr.documents.markup.html import block_html
 from tests.support.strict_html import acting_in, text_of
 
 
+@pytest.mark.parametrize("type", ["text", "title", "list", "ref_text", "image_caption", "table"])
+def test_each_block_runs_from_the_side_that_its_own_text_does(type: str) -> None:
+    text = "• שלום" if type == "list" else "<table><tr><td>שלום</table>" if type == "table" else "שלום"
+    assert re.findall("<([a-z0-9]+)([^>]*)>", block_html(type, text))[0][1] == ' dir="auto"'
+
+
 def test_a_table_keeps_its_spans_and_its_formulas() -> None:
     html = r"<table><tr><td colspan=2 onclick='x'>a \(x<y\) <script></td></tr></table>"
     assert block_html("table", html) == (
-        '<table><tbody><tr><td colspan="2">a <math display="inline"><mrow><mi>x</mi><mo>&lt;</mo><mi>y</mi></mrow>'
+        '<table dir="auto"><tbody><tr><td colspan="2">a '
+        '<math display="inline"><mrow><mi>x</mi><mo>&lt;</mo><mi>y</mi></mrow>'
         "</math> &lt;script&gt;</td></tr></tbody></table>"
     )
 
@@ -21,7 +29,7 @@ def test_a_table_keeps_its_spans_and_its_formulas() -> None:
 def test_a_picture_in_a_table_refers_to_nothing() -> None:
     html = '<table><tr><td>a<img src="#bbox=0.1,0.2,0.3,1e-05"/><img src="http://x.test/a.png"/></td></tr></table>'
     assert block_html("table", html) == (
-        '<table><tbody><tr><td>a<span class="picture" data-bbox="0.1,0.2,0.3,1e-05"></span>'
+        '<table dir="auto"><tbody><tr><td>a<span class="picture" data-bbox="0.1,0.2,0.3,1e-05"></span>'
         '<span class="picture" data-bbox=""></span></td></tr></tbody></table>'
     )
 
@@ -36,14 +44,18 @@ def test_a_table_that_could_not_be_parsed_is_shown_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("type", "content", "html"),
     [
-        ("title", "2.1 <b>\nx", "<h1>2.1 &lt;b&gt;\nx</h1>"),
-        ("text", "a & b\nc", "<p>a &amp; b\nc</p>"),
-        ("text", "Three:\n• a\n• b\nend", "<p>Three:</p><ul><li>a</li><li>b</li></ul><p>end</p>"),
-        ("list", "• a\n  b", "<ul><li>a</li></ul><p>  b</p>"),
-        ("ref_text", "[1] a\n\n[2] b", "<p>[1] a</p><p>[2] b</p>"),
+        ("title", "2.1 <b>\nx", '<h1 dir="auto">2.1 &lt;b&gt;\nx</h1>'),
+        ("text", "a & b\nc", '<p dir="auto">a &amp; b\nc</p>'),
+        (
+            "text",
+            "Three:\n• a\n• b\nend",
+            '<p dir="auto">Three:</p><ul dir="auto"><li>a</li><li>b</li></ul><p dir="auto">end</p>',
+        ),
+        ("list", "• a\n  b", '<ul dir="auto"><li>a</li></ul><p dir="auto">  b</p>'),
+        ("ref_text", "[1] a\n\n[2] b", '<p dir="auto">[1] a</p><p dir="auto">[2] b</p>'),
         ("code", "```python\nif a < b:\n  c\n```", "<pre><code>if a &lt; b:\n  c</code></pre>"),
         ("equation", "\\[\nx\n\\]", '<div class="formula"><math display="block"><mrow><mi>x</mi></mrow></math></div>'),
-        ("image_caption", "Figure 1", "<p>Figure 1</p>"),
+        ("image_caption", "Figure 1", '<p dir="auto">Figure 1</p>'),
         ("image", None, ""),
         ("text", " \x00\n ", ""),
     ],
@@ -53,13 +65,13 @@ def test_a_block_is_the_html_of_its_type(type: str, content: str | None, html: s
 
 
 def test_a_heading_has_its_level() -> None:
-    assert block_html("title", "a", level=3) == "<h3>a</h3>"
-    assert block_html("title", "a", level=12) == "<h6>a</h6>"
+    assert block_html("title", "a", level=3) == '<h3 dir="auto">a</h3>'
+    assert block_html("title", "a", level=12) == '<h6 dir="auto">a</h6>'
 
 
 def test_a_formula_in_a_text_is_mathml() -> None:
     assert block_html("text", r"of \( x^2 \).") == (
-        '<p>of <math display="inline"><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow></math>.</p>'
+        '<p dir="auto">of <math display="inline"><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow></math>.</p>'
     )
 
 

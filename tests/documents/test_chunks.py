@@ -13,6 +13,7 @@ from batchocr.documents.assembly.document import Gap, PageEnd, Piece, Place
 from batchocr.documents.export import chunks as chunks_format
 from batchocr.documents.export.chunks import chunks
 from batchocr.documents.export.formats import FormatOptions
+from batchocr.documents.export.html import document_html
 from tests.support.documents import BBOX, SolidFigures, document_of, piece, row_of
 from tests.support.strict_html import parsed
 
@@ -62,6 +63,21 @@ def test_a_text_without_sentences_is_cut_anyway(text: str) -> None:
     made = texts(piece("text", text))
     assert all(len(part) <= 300 for part in made)
     assert "".join("".join(made).split()).replace("&lt;", "<") == "".join(text.split())
+
+
+@pytest.mark.parametrize("letter", ["e\u0301\u0323", "👨‍👩‍👧‍👦", "🇩🇪", "ก็", "각", "👍🏽", "ཀྱི", "🏴󠁧󠁢󠁥󠁮󠁧󠁿"])
+def test_no_letter_is_cut_from_its_accents_and_no_emoji_in_itself(letter: str) -> None:
+    made = texts(piece("text", letter * 500))
+    assert len(made) > 1
+    assert {part.replace(letter, "") for part in made} == {""}
+    page = document_html(document_of(piece("title", letter * 500)), {})
+    assert set(re.findall("<title>(.*)</title>", page)[0].split(letter)) == {""}
+
+
+def test_a_single_letter_without_end_is_cut_anyway() -> None:
+    made = texts(piece("text", "e" + "\u0301" * 2_000))
+    assert "".join(made) == "e" + "\u0301" * 2_000
+    assert all(len(part) <= 300 for part in made)
 
 
 def test_a_list_is_cut_between_its_items() -> None:
@@ -140,7 +156,7 @@ def test_what_stands_below_a_long_heading_is_not_cut_within_words(length: int) -
 
 def test_a_footnote_for_which_there_is_no_room_is_not_cut() -> None:
     table = f"<table><tr><td>{'x' * 240}</td></tr></table>"
-    note = "* a note that stands below it"
+    note = "† a note that stands below it"
     assert texts(piece("table", table, footnotes=[note])) == [table, note]
 
 

@@ -42,6 +42,11 @@ def test_those_that_differ_in_capitals_alone_have_letters_added() -> None:
     assert len({name.casefold() for name in names}) == 3
 
 
+@pytest.mark.parametrize("letter", ["e\u0301\u0323", "👨‍👩‍👧‍👦", "🇩🇪", "각", "👍🏽"])
+def test_no_letter_is_cut_where_a_name_is(letter: str) -> None:
+    assert set(name_of(f"a/{letter * 100}.pdf").removeprefix("a/").rpartition("~")[0].split(letter)) == {""}
+
+
 def test_names_that_windows_has_for_devices_are_others() -> None:
     assert name_of("a/nul.pdf", "_con.pdf") == "a/_nul"
     assert name_of("con.pdf", "_con.pdf") == "_con.pdf~" + name_of("con.pdf", "_con.pdf")[-12:]

@@ -7,12 +7,16 @@ import hashlib
 import os
 import random
 import re
+from pathlib import Path
+
+import pytest
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece
 from batchocr.documents.export import html
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.html import document_html
+from tests.support.browser import chromium, opened
 from tests.support.documents import SolidFigures, document_of, piece
 from tests.support.hostile_markdown import any_block, any_formula
 from tests.support.strict_html import acting_in, parsed
@@ -111,3 +115,25 @@ def test_whatever_a_model_writes_the_page_is_valid_and_nothing_in_it_acts() -> N
 
 def test_an_empty_document_is_a_page() -> None:
     assert parsed(document_html(AssembledDocument("a.pdf", None, None, (), ()), {})).find("head/title").text == "a.pdf"
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_full_stop_of_an_arabic_line_at_its_left_end(tmp_path: Path) -> None:
+    line = "موعد العبارة 12:30 (Pier 4)."
+    table = f"<table><tr><td>{line}</td><td>1</td></tr><tr><td>An English cell.</td><td>2</td></tr></table>"
+    blocks = [piece("title", line), piece("text", line), piece("list", f"• {line}\n• {line}"), piece("table", table)]
+    (tmp_path / "page.html").write_text(document_html(document_of(*blocks, piece("text", "In English.")), {}))
+    with chromium() as browser, opened(browser, tmp_path / "page.html") as watched:
+        from_the_left = watched.page.evaluate("""() =>
+        [...document.querySelectorAll("main :is(h1,p,li,td)")].map(block => {
+            const [text, range] = [block.firstChild, document.createRange()];
+            const left = (at) => {
+                range.setStart(text, at);
+                range.setEnd(text, at + 1);
+                return range.getBoundingClientRect().left;
+            };
+            return left(0) <= left(text.length - 1);
+        })""")
+        columns = watched.page.evaluate("[...document.querySelectorAll('td')].map(cell => cell.offsetLeft)")
+    assert from_the_left == [*[False] * 5, True, True, True, True]
+    assert columns[0] > columns[1]

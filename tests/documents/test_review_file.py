@@ -10,7 +10,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import html5lib
 import pytest
@@ -20,7 +20,7 @@ from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.audit.audit_table import AuditedPage, AuditJournal, read_pages
 from batchocr.documents.findings import AuditFinding
 from batchocr.documents.review.choose import choose, text_hash
-from batchocr.documents.review.page import MAX_BLOCKS, MAX_PAGE_CHARACTERS
+from batchocr.documents.review.page import MAX_BLOCKS, MAX_PAGE_CHARACTERS, page_data
 from batchocr.documents.review.review import require_replaceable, write_review
 from batchocr.documents.review.summary import FactGroup, groups
 from batchocr.errors import OutputError
@@ -217,6 +217,13 @@ ROWS = [row("a.pdf", number, block("text", "Some text")) for number in range(4)]
 def audited(position: int, weight: float, *findings: AuditFinding) -> AuditedPage:
     text = text_hash(ROWS[position])
     return AuditedPage(position, "a.pdf", position, None, text, "compared", None, 100, weight=weight, findings=findings)
+
+
+@pytest.mark.parametrize(("named", "shown"), [(0, 0), (-5, None), (10**9, None), (None, None)])
+def test_a_finding_in_a_block_that_is_not_shown_is_in_none(named: int | None, shown: int | None) -> None:
+    finding = AuditFinding("number", named, (0.1, 0.1, 0.9, 0.15), "1", "2", 1, 1.0)
+    [found] = cast("list[dict[str, object]]", page_data(row("a.pdf", 0, block("text", "a")), "", [finding])["findings"])
+    assert found["block"] == shown
 
 
 def test_audited_pages_come_by_weight_with_both_texts(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import pytest
+from PIL import Image, ImageDraw
 
 from batchocr.data import Block, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export import alto, hocr, pdf
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.placing.document import DocumentText
+from batchocr.documents.export.placing.page import page_words
 from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLine, Word
 
@@ -107,6 +109,29 @@ def test_alto_keeps_to_what_its_schema_allows() -> None:
     assert root.get("SCHEMAVERSION") == "4.4"
     assert [block.get("ROTATION") for block in root.iter(f"{ALTO}TextBlock")] == [None, "270"]
     assert {page.get("LANG") for page in root.iter(f"{ALTO}Page")} == {"en-GB"}
+
+
+@pytest.mark.parametrize("dpi", [0.5, 1e-3])
+def test_words_of_a_page_of_any_resolution_have_places(dpi: float) -> None:
+    image = Image.new("RGB", (400, 300), "white")
+    ImageDraw.Draw(image).text((40, 60), "Tide table for March", fill="black", font_size=24)
+    row = PageResult(
+        "a.pdf", 0, "ok", None, 1, *image.size, dpi, blocks=(Block("text", (0.05, 0.1, 0.95, 0.5), 0, "Tide table"),)
+    )
+    assert [word.text for block in page_words(row, image) for line in block.lines for word in line.words]
+
+
+@pytest.mark.parametrize("format", [hocr, alto])
+def test_what_xml_allows_nowhere_is_left_out_of_names_and_texts(format: Any) -> None:
+    line = PlacedLine(LINE.box, (Word("for\ufffe Ma\x0brch\uffff", LINE.box),))
+    page = PageText(0, 1000, 2000, None, (BlockWords(0, "text", LINE.box, 0, None, (line,)),))
+    document, text = (
+        AssembledDocument("bell\x07\x85\ufffe.pdf", None, 1, (), ()),
+        SimpleNamespace(pages=lambda: iter([page])),
+    )
+    [file] = format.files(document, "a", SimpleNamespace(text=text), FormatOptions())
+    ElementTree.fromstring(bytes(file.data))
+    assert b"bell.pdf" in file.data and b"for March" in file.data
 
 
 @pytest.mark.parametrize("format", [hocr, alto])

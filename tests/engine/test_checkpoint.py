@@ -178,6 +178,21 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "a missing tensor": (with_norm(lambda _: {}), "holds no tensor 'language_model.norm.weight'"),
     "a missing shard": (lose_a_shard, "model-00002-of-00002.safetensors is missing"),
+    "an index with a file elsewhere": (
+        both(
+            without("model.safetensors"),
+            with_text("model.safetensors.index.json", '{"weight_map": {"a": "../model.safetensors"}}'),
+        ),
+        "names ../model.safetensors, which is not in this folder",
+    ),
+    "an end token that is a list in a list": (
+        with_text("generation_config.json", '{"eos_token_id": [[1]]}'),
+        "is [[1]], which is neither a number nor a list of numbers",
+    ),
+    "an end token that is a word": (
+        with_text("generation_config.json", '{"eos_token_id": "x"}'),
+        "is x, which is neither a number nor a list of numbers",
+    ),
     "an index without files": (
         both(without("model.safetensors"), with_text("model.safetensors.index.json", "{}")),
         "index.json has no weight_map",

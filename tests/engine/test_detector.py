@@ -90,6 +90,18 @@ def expected_input(page: Pixels) -> Tensor:
     return size.clamp(0, 255).round().to(torch.uint8).float().contiguous() / 255
 
 
+@pytest.mark.parametrize("field", ["class_order", "class_thresholds"])
+def test_a_detector_that_cannot_run_says_what_its_config_lacks(tmp_path: Path, field: str) -> None:
+    config = make_detector(tmp_path, "V2") / "config.json"
+    config.write_text(
+        json.dumps({name: value for name, value in json.loads(config.read_text()).items() if name != field})
+    )
+    with pytest.raises(
+        ModelError, match=f"the layout detector in .* cannot run: .*its config.json says nothing of .*{field}"
+    ):
+        Detector(tmp_path, Device(CPU))
+
+
 @pytest.mark.slow
 @torch.inference_mode()
 def test_outputs_boxes_classes_and_order_are_those_of_transformers(folder: Path, pages: list[Pixels]) -> None:

@@ -122,6 +122,13 @@ def test_a_document_lost_while_it_is_opened_is_opened_again_however_many_wait_be
     assert set(machine.opened.items()) == {(f"/{number}", 1 + (number == 4)) for number in range(60)}
 
 
+def test_a_warning_names_the_first_object_whose_bytes_do_not_fit_its_etag(caplog: pytest.LogCaptureFixture) -> None:
+    documents = [Simulated([0.1], doc_id=str(number), doubted=number > 0) for number in range(4)]
+    assert {row.result.status for row in machine_with(*documents).rows()} == {"ok"}
+    [said] = [record.getMessage() for record in caplog.records if "ETag" in record.getMessage()]
+    assert said.startswith(("/1 does not fit its ETag", "/2 does not fit its ETag"))
+
+
 def test_a_kill_by_the_system_for_want_of_memory_is_not_held_against_the_page_that_was_there() -> None:
     out_of_memory = _killing("worker", 3, 4)
     assert (out_of_memory.failure.kind, out_of_memory.killed) == ("out_of_memory", True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from html import escape
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from mineru_vl_utils.post_process.json2markdown import json2md
 
 from batchocr.data import Block
@@ -35,7 +37,7 @@ def test_blocks_without_content_vanish() -> None:
 
 def test_what_belongs_to_the_sheet_is_left_out_and_footnotes_stay() -> None:
     sheet = [block(type, "x") for type in ("header", "footer", "page_number", "aside_text")]
-    assert to_markdown([*sheet, block("page_footnote", "* A note.")]) == "* A note.\n"
+    assert to_markdown([*sheet, block("page_footnote", "* A note.")]) == "\\* A note.\n"
 
 
 def test_headings_are_marked_and_take_one_line() -> None:
@@ -73,6 +75,35 @@ def test_code_stands_in_fences_longer_than_those_inside() -> None:
 
 def test_bullets_become_list_items() -> None:
     assert markdown("text", "• a spirit level;\n•a pencil") == "- a spirit level;\n- a pencil\n"
+
+
+@pytest.mark.parametrize("type", ["text", "list", "image_caption"])
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "The crate is 5*3*2 feet, and __init__ is a name.",
+        "The ~~old~~ fare is $4, the new one $5$.",
+        "# of passengers: 40\n+ 3 degrees at noon\n> 5 apples",
+        "Fares\n=====\nTolls\n-\nTaxes\n----",
+        "AT&amp;T, &copy; and `code`",
+    ],
+)
+def test_signs_of_markdown_in_text_are_shown_as_they_were_printed(type: str, printed: str) -> None:
+    assert MarkdownIt().render(markdown(type, printed)) == f"<p>{escape(printed, quote=False)}</p>\n"
+
+
+def test_signs_of_markdown_in_a_heading_are_shown_as_they_were_printed() -> None:
+    assert MarkdownIt().render(markdown("title", "*C* and C #")) == "<h1>*C* and C #</h1>\n"
+
+
+def test_a_sign_that_the_model_escaped_itself_is_not_escaped_again() -> None:
+    assert markdown("text", r"5\*3 \\* x \(a_1\)*") == r"5\*3 \\\* x $a_1$\*" + "\n"
+
+
+def test_a_dash_is_an_item_where_the_model_wrote_a_list() -> None:
+    assert markdown("text", "- Well, he said.") == "\\- Well, he said.\n"
+    assert markdown("text", "- one\n- two") == "- one\n- two\n"
+    assert markdown("list", "- one") == "- one\n"
 
 
 def test_a_continued_text_joins_the_last_text_before_it() -> None:
@@ -119,7 +150,7 @@ def test_a_formula_keeps_its_mathematics_and_loses_what_loads_or_links() -> None
 def test_attribute_lists_and_divs_in_text_are_letters() -> None:
     assert markdown("title", 'A {onclick="x"}') == '# A \\{onclick="x"}\n'
     assert markdown("text", "pay\n{: .a style=x }") == "pay\n\\{: .a style=x }\n"
-    assert markdown("text", "[x]{.a} `b`{=html} *c*{#d}") == "[x]\\{.a} `b`\\{=html} *c*\\{#d}\n"
+    assert markdown("text", "[x]{.a} `b`{=html} *c*{#d}") == r"[x]\{.a} \`b\`\{=html} \*c\*\{#d}" + "\n"
     assert markdown("text", "::: {.a}\nb\n:::") == "\\::: \\{.a}\nb\n\\:::\n"
     assert markdown("text", "---\ncss: x\n---") == "\\---\ncss: x\n\\---\n"
 
@@ -132,7 +163,7 @@ def test_an_attribute_list_is_no_longer_one_however_it_is_escaped_or_nested() ->
 
 
 def test_braces_that_are_no_attribute_list_stay_as_they_are() -> None:
-    assert markdown("text", "the set {1, 2} and f{x} = y_{2}") == "the set {1, 2} and f{x} = y_{2}\n"
+    assert markdown("text", "the set {1, 2} and f{x} = y^{2}") == "the set {1, 2} and f{x} = y^{2}\n"
     assert markdown("text", r"\[ \sum_{i=1}^{n} \frac{a}{b} \]") == r"\[ \sum_{i=1}^{n} \frac{a}{b} \]" + "\n"
 
 
@@ -217,15 +248,15 @@ def test_no_blank_line_ends_a_table_however_it_is_written() -> None:
 
 def test_a_character_reference_in_text_writes_no_command_and_no_reordering() -> None:
     assert markdown("text", r"$&#92;href{a}{x}$ &bsol;url \h&#X72;ef") == (
-        "$&amp;#92;href{a}{x}$ &amp;bsol;url \\h&amp;#X72;ef\n"
+        "\\$&amp;#92;href{a}{x}\\$ &amp;bsol;url \\h&amp;#X72;ef\n"
     )
-    assert markdown("text", "a&#x202e;b &lt; R&#D") == "a&amp;#x202e;b &lt; R&#D\n"
+    assert markdown("text", "a&#x202e;b < R&#D") == "a&amp;#x202e;b < R&#D\n"
     assert markdown("text", r"\( a &#92;href{x} \)") == "$a & #92;href{x}$\n"
 
 
 def test_what_a_model_fenced_itself_ends_with_the_block() -> None:
     assert markdown("code", "```html\n```\n<b>\n```\nx\n```") == "````html\n```\n<b>\n```\nx\n````\n"
-    assert to_markdown([block("text", "```"), block("code", "<b>")]) == "\\```\n\n```\n<b>\n```\n"
+    assert to_markdown([block("text", "```"), block("code", "<b>")]) == "\\`\\`\\`\n\n```\n<b>\n```\n"
 
 
 def test_characters_that_command_a_terminal_or_reorder_letters_are_left_out() -> None:
@@ -250,7 +281,9 @@ def test_formulas_opened_and_never_closed_take_no_quadratic_time() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", ["{ a", "{=", "a= ", "\\\\", "\\{", "{x}", "{  ", ":::", "---\n", "{a b=", "`{"])
+@pytest.mark.parametrize(
+    "piece", ["{ a", "{=", "a= ", "\\\\", "\\{", "{x}", "{  ", ":::", "---\n", "{a b=", "`{", "\\[ *", "&a"]
+)
 def test_braces_without_end_take_no_quadratic_time(piece: str) -> None:
     started = time.perf_counter()
     for type in ("text", "equation", "table"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from html import unescape
+from html import escape, unescape
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -91,3 +91,11 @@ def test_plain_text_is_shown_as_it_was_read(lines: list[str]) -> None:
     text = "x " + " ".join(" ".join(lines).split()) + " x"
     shown = re.sub("<[^>]*>", "", MarkdownIt("commonmark", {"html": False}).render(to_markdown([block("text", text)])))
     assert unescape(shown).strip() == text
+
+
+@given(st.lists(st.text(st.sampled_from('ab 5<6>=+#*_`~$&;|!?:日é"'), min_size=1, max_size=12), min_size=1, max_size=4))
+@settings(settings.get_profile("text"))
+def test_every_line_is_shown_with_the_signs_that_it_was_read_with(lines: list[str]) -> None:
+    text = "\n".join(" ".join(line.split()) for line in lines if line.strip())
+    shown = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(to_markdown([block("text", text)]))
+    assert shown.strip() == (f"<p>{escape(text)}</p>" if text else "")

@@ -48,6 +48,24 @@ def test_a_pdf_page_is_drawn_at_the_resolution_asked_for(tmp_path: Path) -> None
     assert page.image.getpixel((150, 50)) == RED
 
 
+@pytest.mark.parametrize(
+    ("in_the_file", "typed"),
+    [
+        ("Gr\u00fc\u00dfe", "Gru\u0308\u00dfe"),
+        ("a b", "a\u00a0b"),
+        ("IX", "\u2168"),
+        ("ab", "a\u00adb"),
+        ("a\u00adb", "a\u00adb"),
+    ],
+)
+def test_a_password_opens_a_pdf_however_its_letters_are_composed(tmp_path: Path, in_the_file: str, typed: str) -> None:
+    with pymupdf.open() as document:
+        document.new_page(width=50, height=50)
+        document.save(tmp_path / "a.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw=in_the_file, owner_pw="other")
+    with closing(opened(tmp_path / "a.pdf", password=typed)) as document:
+        assert document.page_count == 1
+
+
 def test_a_rotated_page_is_upright(tmp_path: Path) -> None:
     path = written(tmp_path / "a.pdf", pdf_bytes((100, 50), draw=lambda page: page.set_rotation(90)))
     assert render(path).image.size == (50, 100)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from batchocr.data import Document, Failure
-from batchocr.errors import NoInputError
+from batchocr.errors import NoInputError, UsageError
 from batchocr.pages.input.folders import describe_skipped
 from batchocr.pages.input.sources import find_documents, in_shard
 from batchocr.tables.files import files_of, report_path, temporary_path
@@ -72,6 +72,26 @@ def test_a_list_names_one_path_a_line() -> None:
     make("x.pdf", "with space.pdf", "d/y.pdf")
     Path("list.txt").write_bytes(b"\xef\xbb\xbfx.pdf\n\n   \nwith space.pdf\r\nd\n")
     assert sources("@list.txt") == ["x.pdf", "with space.pdf", "d/y.pdf"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_a_list_may_be_in_utf_16_as_powershell_writes_it(encoding: str) -> None:
+    make("x.pdf", "ü.pdf")
+    text = "x.pdf\r\nü.pdf\r\n" if encoding == "utf-16" else "\ufeffx.pdf\nü.pdf\n"
+    Path("list.txt").write_bytes(text.encode(encoding))
+    assert sources("@list.txt") == ["x.pdf", "ü.pdf"]
+    stdin = io.TextIOWrapper(io.BytesIO(text.encode(encoding)), encoding="ascii")
+    assert [document.path for document in find_documents(["-"], stdin=stdin).documents] == ["x.pdf", "ü.pdf"]
+
+
+def test_a_current_folder_that_was_deleted_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "gone").mkdir()
+    make("x.pdf")
+    monkeypatch.chdir(folder / "gone")
+    (folder / "gone").rmdir()
+    for given in (str(folder / "x.pdf"), "y.pdf"):
+        with pytest.raises(UsageError, match="the current folder was deleted: change into another"):
+            find_documents([given])
 
 
 def test_lines_of_a_list_that_begin_with_a_number_sign_are_comments() -> None:

@@ -156,6 +156,21 @@ def test_a_pdf_without_a_header_is_one_by_the_name_of_its_object(
     assert num_pages(cache, "s3://pages/headless.pdf") == 2
 
 
+def test_a_document_of_other_bytes_than_its_etag_is_of_is_doubted(store: ObjectStore, tmp_path: Path) -> None:
+    content = (tmp_path / "a.pdf").read_bytes()
+    other = draw_pdf(tmp_path / "other.pdf", "o").read_bytes().ljust(len(content), b"\n")
+    assert len(other) == len(content)
+    with WorkerPool(1, SETUP) as pool:
+        sound = pool.open_alone("s3://pages/a.pdf", 60.0)
+    with (
+        store.failing(lying(other, lambda content, first, last: content[first : last + 1])),
+        WorkerPool(1, SETUP) as pool,
+    ):
+        swapped = pool.open_alone("s3://pages/a.pdf", 60.0)
+    assert isinstance(sound, Opened) and (sound.page_count, sound.doubted) == (2, False)
+    assert isinstance(swapped, Opened) and (swapped.page_count, swapped.doubted) == (1, True)
+
+
 @pytest.mark.parametrize("folder", ["full", "locked"])
 def test_a_full_disk_or_locked_folder_is_said_to_be_so(
     store: ObjectStore, cache: DocumentCache, monkeypatch: pytest.MonkeyPatch, folder: str

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import random
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from batchocr.errors import ChangedError, NotFoundError, PageTimeoutError, UnreadableError, UsageError
+from batchocr.errors import ChangedError, NotFoundError, PageError, PageTimeoutError, UnreadableError, UsageError
 from batchocr.storage import objects
 from batchocr.storage.objects import StoredObject, fetch, list_below, look_at, put, remove
 from batchocr.storage.uris import is_uri, parse_uri
@@ -88,6 +89,22 @@ def test_a_thousand_objects_are_listed_with_one_request_and_read_with_four_each(
     for found in listed[:50]:
         assert fetched(found.uri) == found.uri.rpartition("/")[2].removesuffix(".pdf").encode()
     assert len(store.requests) == 1 + 4 * 50
+
+
+@pytest.mark.parametrize("key", ["x?sig=abc.pdf", "a;X-Amz-Signature=1.pdf"])
+def test_a_name_in_a_store_that_looks_like_a_secret_is_read(store: ObjectStore, key: str) -> None:
+    store.put("odd", {key: b"1"})
+    [found] = [found for found in list_below("s3://odd") if found.uri.endswith(key)]
+    assert fetched(found.uri) == b"1"
+    with pytest.raises(UsageError, match="contains credentials"):
+        look_at(found.uri)
+
+
+def test_no_traceback_quotes_the_answer_of_a_store(store: ObjectStore) -> None:
+    for ask in (look_at, list_below, fetched):
+        with pytest.raises(PageError) as raised:
+            ask("s3://nowhere/a.pdf")
+        assert "AWS Error" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_what_is_missing_is_named(store: ObjectStore) -> None:

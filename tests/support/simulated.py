@@ -70,11 +70,13 @@ class Simulated:
     """Documents with the same are copies."""
     asks_the_same: bool = False
     """Whether its pages have the same questions."""
+    doubted: bool = False
+    """As in Opened."""
 
     def opened(self, task_id: int) -> Opened | Failed:
         if not self.opens:
             return Failed(task_id, DAMAGED, self.doc_id)
-        return Opened(task_id, len(self.pages), self.doc_id, *self.version)
+        return Opened(task_id, len(self.pages), self.doc_id, *self.version, self.doubted)
 
     @property
     def version(self) -> tuple[int, int]:

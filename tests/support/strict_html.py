@@ -14,7 +14,7 @@ _TAGS = {
     *("munder", "mover", "munderover", "mtable", "mtr", "mtd", "menclose"),
 }
 _ATTRIBUTES = {
-    *("class", "colspan", "rowspan", "data-bbox", "display", "displaystyle", "scriptlevel", "stretchy", "fence"),
+    *("class", "dir", "colspan", "rowspan", "data-bbox", "display", "displaystyle", "scriptlevel", "stretchy", "fence"),
     *("form", "accent", "movablelimits", "largeop", "symmetric", "separator", "mathvariant", "columnalign", "notation"),
     *("width", "height", "depth", "voffset", "lspace", "rspace", "minsize", "maxsize", "linethickness"),
 }

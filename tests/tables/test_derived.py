@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,6 +88,51 @@ def test_the_commands_that_read_take_it_and_those_that_rely_on_it_do_not(
         code, _, said = said_by(*arguments)
         assert code == 6
         assert "what another program made of a table, only view, export, compare and open_table take" in said
+
+
+ROW = {"source": "a.pdf", "page_index": 0, "status": "ok", "doc_id": "d" * 64, "markdown": "x", "blocks": []}
+BLOCK = {"type": "text", "bbox": [0.1, 0.1, 0.9, 0.2], "content": "half \ud83d of a smiley"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("blocks", "abc", "blocks: "),
+        ("blocks", 5, "blocks: "),
+        ("blocks", ["x"], "blocks.0: "),
+        ("blocks", [BLOCK, None], "blocks.1: "),
+        ("blocks", [[["a"]]], "blocks.0: "),
+        ("blocks", [BLOCK | {"bbox": [0, 0, float("inf"), 1]}], "blocks.0.bbox.2: "),
+        ("page_index", 10**30, "page_index: "),
+        ("page_index", 2**31, "page_index: "),
+        ("page_index", -1, "page_index: "),
+        ("page_index", True, "page_index: "),
+        ("page_index", float("inf"), "page_index: "),
+        ("status", "great", "status: "),
+        ("dpi", -5, "dpi: "),
+        ("dpi", 1e-9, "dpi: "),
+        ("width", -5, "width: "),
+        ("height", 2**62, "height: "),
+    ],
+)
+def test_a_row_that_is_none_is_named_with_its_column(tmp_path: Path, column: str, value: object, said: str) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(ROW) + "\n" + json.dumps(ROW | {column: value}) + "\n")
+    rows = open_table(path).rows()
+    assert next(rows).source == "a.pdf"
+    with pytest.raises(OutputError, match=f"mine.jsonl, row 2, is no row of a table of batchocr: {said}") as raised:
+        next(rows)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_no_file_can_hold_ends_no_export(tmp_path: Path) -> None:
+    odd = ROW | {"source": "a\ud83d.pdf", "blocks": [BLOCK], "dpi": float("inf"), "page_count": 1}
+    (tmp_path / "mine.jsonl").write_text(json.dumps(odd) + "\n" + json.dumps(ROW | {"source": "b.pdf"}) + "\n")
+    to = tmp_path / "texts"
+    code, _, said = said_by("export", tmp_path / "mine.jsonl", "--to", to, "--format", "md,mineru,chunks,html,docling")
+    assert code == 0, said
+    assert "half \\ud83d of a smiley" in next(to.glob("a*/*_content_list.json")).read_text().replace("\\\\", "\\")
+    assert {path.suffix for path in to.glob("b*")} == {"", ".md", ".jsonl", ".html", ".json"}
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])

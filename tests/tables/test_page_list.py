@@ -59,15 +59,27 @@ def test_of_another_table_all_rows_are_named_and_one_without_a_page_names_all_pa
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("list.jsonl", '{"source": "a.pdf"}\n', "a row lacks source or page_index"),
+        ("list.jsonl", '{"source": "a.pdf"}\n', "row 1: it lacks source or page_index"),
+        ("list.jsonl", '{"source": "a.pdf", "page_index": 0}\n[]\n', "line 2 is no JSON object"),
+        *(
+            ("list.jsonl", f'{{"source": "a.pdf", "page_index": {page}}}\n', "row 1: page_index: ")
+            for page in ("0.9", "true", '"0"', "[0]", "-1", "Infinity", "1e30")
+        ),
         ("list.jsonl", "", "it names no page to read"),
         ("list.jsonl", '{"source": "a.pdf", "page_index": 1, "mark": "good"}\n', "it names no page to read"),
     ],
 )
 def test_a_file_that_names_no_pages_is_refused(tmp_path: Path, name: str, content: str, said: str) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(UsageError, match=re.escape(said)):
+    with pytest.raises((UsageError, OutputError), match=re.escape(said)):
         read_page_list(tmp_path / name)
+
+
+def test_a_page_that_is_not_a_number_stands_for_all_of_the_document_as_null_does(tmp_path: Path) -> None:
+    (tmp_path / "list.jsonl").write_text(
+        '{"source": "a.pdf", "page_index": NaN}\n{"source": "b.pdf", "page_index": 2.0}\n'
+    )
+    assert read_page_list(tmp_path / "list.jsonl") == {"a.pdf": None, "b.pdf": {2}}
 
 
 def test_a_list_that_is_neither_parquet_nor_json_lines_is_refused(tmp_path: Path) -> None:

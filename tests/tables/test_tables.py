@@ -151,6 +151,13 @@ def test_a_table_is_as_readable_as_any_file_that_the_user_makes(out: Path, table
     assert out.stat().st_mode == out.with_name("other").stat().st_mode
 
 
+def test_a_table_that_others_may_not_read_stays_so_when_it_is_replaced(out: Path, table: TableFormat) -> None:
+    table.write(out, PAGES, METADATA)
+    out.chmod(0o600)
+    table.write(out, PAGES, METADATA)
+    assert out.stat().st_mode & 0o777 == 0o600
+
+
 def test_what_killed_runs_left_is_recognised_and_removed(out: Path) -> None:
     files = files_of(out, out.with_name("reports") / "report.json")
     out.with_name("reports").mkdir()

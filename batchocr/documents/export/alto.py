@@ -10,9 +10,10 @@ from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export.figures import Figures, File
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import placed_pages
+from batchocr.documents.markup.mathml import shown_characters
 from batchocr.pages.searchable.placed_text import BlockWords, Box, PageText, PlacedLine
 
-REVISION: Final = 2
+REVISION: Final = 3
 
 _NAMESPACE: Final = "http://www.loc.gov/standards/alto/ns-v4#"
 
@@ -28,7 +29,8 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
         "</Processing>\n</Description>\n<Layout>\n"
     ]
     parts += [_page(page, language) for page in placed_pages(document, figures)]
-    yield File(f"{name}.alto.xml", "".join([*parts, "</Layout>\n</alto>\n"]).encode())
+    made = shown_characters("".join([*parts, "</Layout>\n</alto>\n"]))  # the others are allowed in no XML
+    yield File(f"{name}.alto.xml", made.encode())
 
 
 def _page(page: PageText, language: str) -> str:

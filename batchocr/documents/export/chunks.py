@@ -19,7 +19,7 @@ from batchocr.documents.export.words import shares_of
 from batchocr.pages.protocol.markdown import HEADINGS, block_markdown, code_in
 from batchocr.pages.protocol.sanitize import inert_table
 
-REVISION: Final = 1
+REVISION: Final = 2
 
 _BETWEEN: Final = "\n\n"
 _NEAR: Final = 0.01

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from batchocr.data import letters_end
 from batchocr.documents.assembly.tables import Cell, TableCells
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
@@ -87,12 +88,14 @@ def _split(text: str, pattern: re.Pattern[str]) -> list[str]:
 
 
 def _hacked(text: str, room: int) -> list[str]:
-    """The text cut anywhere but in formulas, into parts that fit even if every character is escaped."""
+    """The text cut anywhere but in formulas and letters, into parts that fit even if every character is escaped."""
     size = max(1, room // _LONGEST_RENDERED)
     parts = []
     for is_formula, start, end in _runs(text):
-        step = end - start if is_formula else size
-        parts += [text[at : min(at + step, end)] for at in range(start, end, step)]
+        while start < end:
+            at = end if is_formula or start + size >= end else letters_end(text, start + size, start)
+            parts.append(text[start:at])
+            start = at
     return parts
 
 

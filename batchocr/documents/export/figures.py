@@ -151,9 +151,15 @@ def _is_within(box: Box, around: Box) -> bool:
 
 
 def cut(places: Iterator[Place], figures: Figures, encoding: Encoding) -> Iterator[tuple[Place, Picture | Failure]]:
-    """Yield each place once, with its picture or why there is none."""
+    """Yield each place once, with its picture or why there is none. Equal boxes of a page are cut once."""
+    page_index, made = -1, dict[Box, Picture]()
     for place in dict.fromkeys(places):
-        yield place, figures.picture(place, encoding)
+        if place.page_index != page_index:
+            page_index, made = place.page_index, {}
+        picture = made.get(place.bbox) or figures.picture(place, encoding)
+        if isinstance(picture, Picture):
+            made[place.bbox] = picture
+        yield place, picture
 
 
 def encoded(image: Image.Image, encoding: Encoding) -> bytes:

@@ -10,11 +10,12 @@ from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export.figures import Figures, File
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import placed_pages
+from batchocr.documents.markup.mathml import shown_characters
 from batchocr.pages.protocol.markdown import HEADINGS
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.placed_text import BlockWords, Box, PageText, PlacedLine
 
-REVISION: Final = 2
+REVISION: Final = 3
 
 _CAPABILITIES: Final = "ocr_page ocr_carea ocr_par ocr_line ocr_header ocr_caption ocrx_word"
 _LINES: Final = dict.fromkeys(HEADINGS, "ocr_header") | dict.fromkeys(("image_caption", "table_caption"), "ocr_caption")
@@ -33,7 +34,8 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
         f'<meta name="ocr-capabilities" content="{_CAPABILITIES}"/>\n</head>\n<body>\n'
     ]
     parts += [_page(page, document.source) for page in placed_pages(document, figures)]
-    yield File(f"{name}.hocr", "".join([*parts, "</body>\n</html>\n"]).encode())
+    made = shown_characters("".join([*parts, "</body>\n</html>\n"]))  # the others are allowed in no XML
+    yield File(f"{name}.hocr", made.encode())
 
 
 def _page(page: PageText, source: str) -> str:
@@ -50,8 +52,8 @@ def _block(block: BlockWords, id: str, page: PageText) -> str:
     place = _bbox(block.box, page)
     lines = "".join(_line(block, line, f"{id}_{index}", page) for index, line in enumerate(block.lines, 1))
     return (
-        f'<div class="ocr_carea" id="block_{id}" title="{place}">\n<p class="ocr_par" id="par_{id}" title="{place}">\n'
-        f"{lines}</p>\n</div>\n"
+        f'<div class="ocr_carea" id="block_{id}" title="{place}">\n'
+        f'<p class="ocr_par" dir="auto" id="par_{id}" title="{place}">\n{lines}</p>\n</div>\n'
     )
 
 

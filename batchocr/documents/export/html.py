@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from batchocr.data import Failure
+from batchocr.data import Failure, letters_end
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.documents.export.figures import Figures, File, picture_files, picture_places, pictures_in_table
 from batchocr.documents.export.formats import FormatOptions
@@ -24,7 +24,7 @@ from batchocr.documents.markup.mathml import shown_characters
 from batchocr.documents.markup.own_files import own_template, own_text, policy_hash
 from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS
 
-REVISION: Final = 1
+REVISION: Final = 2
 
 _PACKAGE: Final = "batchocr.documents.export"
 _LOWEST_HEADING: Final = 6
@@ -46,9 +46,10 @@ def document_html(document: AssembledDocument, pictures: Pictures) -> str:
     page = _Page(document, pictures)
     parts = [page.part(part) for part in document.parts]
     source = shown_characters(document.source)
+    title = shown_characters(headings[0].content or "") if headings else source
     style = own_text(_PACKAGE, "page.css")
     return own_template(_PACKAGE, "page.html.j2").render(
-        title=shown_characters(headings[0].content or "")[:_MAX_TITLE] if headings else source,
+        title=title[: letters_end(title, _MAX_TITLE)],
         source=source,
         page_count=document.page_count,
         outline=[_heading(piece) for piece in headings],

@@ -18,7 +18,7 @@ from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.pages.protocol.markdown import FIGURES, block_markdown, figure_markdown
 
-REVISION: Final = 1
+REVISION: Final = 2
 
 Pictures = Mapping[Place, str | Failure]
 """Of each place with a picture, the path of its file from that of the text; or why there is none."""

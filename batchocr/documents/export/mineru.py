@@ -20,7 +20,7 @@ from batchocr.documents.export.md import Pictures, document_markdown
 from batchocr.documents.export.words import with_dollars
 from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, INLINE_FORMULA, LEFT_OUT
 
-REVISION: Final = 1
+REVISION: Final = 2
 
 Item = dict[str, Any]
 """An entry of a content list, as JSON."""

@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
+from batchocr.data import letters_end
+
 MAX_NAME_BYTES: Final = 150
 """Of a folder, or of a file before what a format adds to it and what it has while it is written; systems allow 255."""
 
@@ -75,8 +77,8 @@ def _safe(part: str) -> str:
 def _with_digest(name: str, source: str) -> str:
     digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_LETTERS]
     folder, slash, last = name.rpartition("/")
-    cut = last.encode()[:MAX_NAME_BYTES].decode("utf-8", "ignore")
-    return f"{folder}{slash}{cut}~{digest}"
+    length = len(last.encode()[:MAX_NAME_BYTES].decode("utf-8", "ignore"))
+    return f"{folder}{slash}{last[: letters_end(last, length)]}~{digest}"
 
 
 def _key(name: str) -> int:

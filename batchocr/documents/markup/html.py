@@ -2,6 +2,8 @@ r"""Blocks as HTML that may stand in any page, whatever a model wrote.
 
 All text is escaped; the only tags are those written here, a table's (`pages/protocol/sanitize.py`) and a formula's
 (`mathml.py`); no attribute has a value from the model but spans and numbers. Nothing in it refers to anything.
+Each block runs from the left or from the right by its own text. An item or a cell does so by the page's style: a `dir`
+of its own would take it out of the text by which its list or table is judged.
 """
 
 from __future__ import annotations
@@ -12,11 +14,10 @@ from itertools import groupby
 from typing import Final
 
 from batchocr.documents.markup.mathml import shown_characters, to_mathml
-from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, OWN_FENCES, code_in, html_of_table
+from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, LISTS, OWN_FENCES, code_in, html_of_table
 from batchocr.pages.protocol.sanitize import table_structure
 
 _HEADING_LEVELS: Final = {"doc_title": 1, "title": 1, "paragraph_title": 2}
-_LISTS: Final = frozenset({"list", "ref_text", "index"})
 _NO_TABLE: Final = "<p><em>A table that could not be parsed, as the model wrote it:</em></p>"
 
 _BULLET: Final = re.compile(r"[•●○◦▪■‣∙][ \t]*")
@@ -31,7 +32,7 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
         return ""
     if type in _HEADING_LEVELS:
         heading = f"h{min(level or _HEADING_LEVELS[type], 6)}"
-        return f"<{heading}>{inline_html(text)}</{heading}>"
+        return f'<{heading} dir="auto">{inline_html(text)}</{heading}>'
     if type == "equation":
         latex = text.removeprefix("\\[").removesuffix("\\]")
         return f'<div class="formula">{to_mathml(latex, display=True)}</div>'
@@ -41,7 +42,7 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
         return _preformatted(code_in(text)[1])
     if type in FIGURES and (table := html_of_table(text)):
         return table_html(table)
-    return _paragraphs(text, joined=type not in _LISTS)
+    return _paragraphs(text, joined=type not in LISTS)
 
 
 def inline_html(text: str) -> str:
@@ -60,7 +61,8 @@ def table_html(html: str) -> str:
         shown_characters(table_structure(html)),
     )
     parts = _TAG.split(marked)  # text and tags alternate
-    return "".join(part if index % 2 else inline_html(unescape(part)) for index, part in enumerate(parts))
+    made = "".join(part if index % 2 else inline_html(unescape(part)) for index, part in enumerate(parts))
+    return made.replace("<table>", '<table dir="auto">', 1)
 
 
 def _paragraphs(text: str, *, joined: bool) -> str:
@@ -72,14 +74,16 @@ def _paragraphs(text: str, *, joined: bool) -> str:
             made.append(_list(lines))
         else:
             made += [
-                f"<p>{inline_html(line)}</p>" for line in (["\n".join(lines)] if joined else lines) if line.strip()
+                f'<p dir="auto">{inline_html(line)}</p>'
+                for line in (["\n".join(lines)] if joined else lines)
+                if line.strip()
             ]
     return "".join(made)
 
 
 def _list(lines: list[str]) -> str:
     items = "".join(f"<li>{inline_html(_BULLET.sub('', line, count=1))}</li>" for line in lines)
-    return f"<ul>{items}</ul>"
+    return f'<ul dir="auto">{items}</ul>'
 
 
 def _preformatted(text: str) -> str:

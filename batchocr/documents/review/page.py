@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from PIL import Image
 
-from batchocr.data import Block, PageResult
+from batchocr.data import Block, PageResult, letters_end
 from batchocr.documents.findings import AuditFinding
 from batchocr.documents.markup.html import block_html
 from batchocr.documents.review.choose import ChosenRow
@@ -50,10 +50,10 @@ def page_data(row: PageResult, missing: str, findings: Sequence[AuditFinding]) -
         "findings": [
             {
                 "kind": found.kind,
-                "block": found.block,
+                "block": found.block if found.block in range(len(row.blocks[:MAX_BLOCKS])) else None,
                 "box": [round(edge, 5) for edge in found.bbox],
-                "text": found.text[:_MAX_FINDING_CHARACTERS],
-                "second": found.second_text[:_MAX_FINDING_CHARACTERS],
+                "text": found.text[: letters_end(found.text, _MAX_FINDING_CHARACTERS)],
+                "second": found.second_text[: letters_end(found.second_text, _MAX_FINDING_CHARACTERS)],
             }
             for found in findings
         ],
@@ -95,7 +95,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[Json]:
     left = MAX_PAGE_CHARACTERS
     for block in blocks:
         content = block.content
-        shown = None if content is None else content[: min(_MAX_BLOCK_CHARACTERS, left)]
+        shown = None if content is None else content[: letters_end(content, min(_MAX_BLOCK_CHARACTERS, left))]
         left -= len(shown or "")
         yield {
             "type": _type(block),
@@ -110,7 +110,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[Json]:
 
 
 def _type(block: Block) -> str:
-    return block.type[:_MAX_TYPE_CHARACTERS]
+    return block.type[: letters_end(block.type, _MAX_TYPE_CHARACTERS)]
 
 
 def _finite(value: float | None) -> float | None:

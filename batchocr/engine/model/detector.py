@@ -36,7 +36,14 @@ class Detector:
         self._model = _load(folder).to(device.torch_device)
         self._labels: dict[int, str] = self._model.config.id2label
         with torch.inference_mode(), FlopCounterMode(display=False) as counter:
-            self._model(torch.zeros(1, 3, _SIDE_PX, _SIDE_PX, device=device.torch_device))
+            try:
+                self._model(torch.zeros(1, 3, _SIDE_PX, _SIDE_PX, device=device.torch_device))
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                lacking = ", ".join(name for name, value in self._model.config.to_dict().items() if value is None)
+                raise ModelError(
+                    f"the layout detector in {folder} cannot run: {error}; its config.json says nothing of {lacking}, "
+                    "of which it may need some: compare it with the original's"
+                ) from error
         self.flop_per_image = float(counter.get_total_flops())
         """What it computes for a page, in floating-point operations."""
 

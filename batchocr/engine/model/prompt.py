@@ -91,20 +91,24 @@ class PromptFormat:
         sources += [source["text_config"] for source in sources if isinstance(source.get("text_config"), dict)]
         if (folder / "generation_config.json").exists():
             sources.insert(0, read_json(folder, "generation_config.json"))
-        stop = next((ids for source in sources if (ids := _ids(source.get("eos_token_id")))), frozenset())
-        stop = stop or _ids(self._tokenizer.eos_token_id)
+        stop = next((ids for source in sources if (ids := _ids(folder, source.get("eos_token_id")))), frozenset())
+        stop = stop or _ids(folder, self._tokenizer.eos_token_id)
         if not stop:
             raise ModelError(f"{folder} names no end token (eos_token_id)")
         fields = ("bos_token_id", "eos_token_id", "pad_token_id")
-        named = [_ids(source.get(field)) for source in sources for field in fields]
-        named += [_ids(getattr(self._tokenizer, field)) for field in fields]
+        named = [_ids(folder, source.get(field)) for source in sources for field in fields]
+        named += [_ids(folder, getattr(self._tokenizer, field)) for field in fields]
         return stop, stop.union(*named)
 
 
-def _ids(value: int | list[int] | None) -> frozenset[int]:
-    if value is None:
-        return frozenset()
-    return frozenset([value] if isinstance(value, int) else value)
+def _ids(folder: Path, value: object) -> frozenset[int]:
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(type(each) is int for each in values):
+        raise ModelError(
+            f"{folder}: bos_token_id, eos_token_id or pad_token_id of config.json or generation_config.json is "
+            f"{str(value)[:80]}, which is neither a number nor a list of numbers"
+        )
+    return frozenset(values)
 
 
 def _load_tokenizer(folder: Path) -> Any:

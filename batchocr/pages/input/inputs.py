@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import re
@@ -82,11 +83,11 @@ def _paths_in_list(text: str, search: Search) -> list[str]:
     """The paths in a list: separated by NUL and taken as they are, or one a line without blank lines. A line of a file
     that begins with `#` is a comment; on stdin it is a name. Raises OSError, ValueError."""
     if text != "-":
-        content = os.fsdecode(Path(text[1:]).read_bytes())
+        content = _decoded(Path(text[1:]).read_bytes())
     elif search.stdin is None:
         raise ValueError("there is none")
     elif isinstance(search.stdin, io.TextIOWrapper):
-        content = os.fsdecode(search.stdin.buffer.read())  # its own decoding refuses names that are not text
+        content = _decoded(search.stdin.buffer.read())  # its own decoding refuses names that are not text
     else:
         content = search.stdin.read()
     if search.null:
@@ -95,6 +96,11 @@ def _paths_in_list(text: str, search: Search) -> list[str]:
         raise ValueError("its paths are separated by NUL: --null reads it")
     lines = [line.removesuffix("\r") for line in content.removeprefix("\ufeff").split("\n") if line.strip()]
     return lines if text == "-" else [line for line in lines if not line.startswith("#")]
+
+
+def _decoded(data: bytes) -> str:
+    """The text of a list; UTF-16 is what Windows' PowerShell writes. Raises ValueError."""
+    return data.decode("utf-16") if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else os.fsdecode(data)
 
 
 def _found_in_store(uri: str, search: Search, *, is_plain: bool = False, is_listed: bool = True) -> list[FoundInput]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pymupdf
 
-from batchocr.data import OutlineEntry
+from batchocr.data import OutlineEntry, letters_end
 from batchocr.pages.input.pdf_objects import reference, value_text
 
 _MAX_ENTRIES = 20_000
@@ -31,12 +31,15 @@ def read_outline(document: pymupdf.Document) -> list[OutlineEntry]:
     _cut(document)
     loaded = pymupdf.mupdf.fz_load_outline(document.this)
     return [
-        OutlineEntry(
-            level, " ".join((item.title or "").split())[:_MAX_TITLE], item.page, _share_of_page(document, item)
-        )
+        OutlineEntry(level, _title(item), item.page, _share_of_page(document, item))
         for level, item in _walk(pymupdf.Outline(loaded) if loaded.m_internal else None)
         if 0 <= item.page < document.page_count and not item.is_external
     ]
+
+
+def _title(item: pymupdf.Outline) -> str:
+    title = " ".join((item.title or "").split())
+    return title[: letters_end(title, _MAX_TITLE)]
 
 
 def _cut(document: pymupdf.Document) -> None:

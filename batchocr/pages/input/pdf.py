@@ -9,8 +9,10 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import stringprep
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from unicodedata import normalize
 
 import pymupdf
 from PIL import Image
@@ -246,8 +248,15 @@ def _unlock(document: pymupdf.Document, password: str | None) -> None:
         return
     if password is None:
         raise EncryptedError("the document asks for a password; give it with --password or BATCHOCR_PASSWORD")
-    if not document.authenticate(password):
+    if not any(map(document.authenticate, (password, _prepared(password)))):
         raise EncryptedError("the given password does not open the document")
+
+
+def _prepared(password: str) -> str:
+    """The password as PDF 2.0 wants it, whatever the keyboard made of its accents; MuPDF leaves it as it is.
+    Source: RFC 4013, section 2."""
+    kept = (letter for letter in password if not stringprep.in_table_b1(letter))
+    return normalize("NFKC", "".join(" " if stringprep.in_table_c12(letter) else letter for letter in kept))
 
 
 @contextmanager

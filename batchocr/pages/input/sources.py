@@ -69,8 +69,13 @@ def find_documents(
     and in lists are separated by NUL. follow_symlinks: also follow links that lead out of a folder or a glob. shard:
     return only the documents of one shard, (index from 1, count). sample: return only so many of them, drawn by their
     names; a larger sample has all of a smaller one. only: return only documents with these pages.
-    Raises NoInputError if there is nothing that could be read, UsageError if a given Document has the name of another.
+    Raises NoInputError if there is nothing that could be read, UsageError if a given Document has the name of another
+    or the current folder is gone.
     """
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise UsageError("the current folder was deleted: change into another, and start again") from error
     search = Search(stdin, null, follow_symlinks, SkippedFiles())
     kept: dict[str | int, Document] = {}
     expanded = [list(expand(given, search, is_first=position == 0)) for position, given in enumerate(inputs)]

@@ -28,6 +28,9 @@ HEADINGS: Final = frozenset(_HEADING_MARKS)
 
 _LOWEST_HEADING: Final = 6
 
+LISTS: Final = frozenset({"list", "ref_text", "index"})
+"""Blocks whose lines are items."""
+
 FIGURES: Final = frozenset({"image", "chart"})
 """Blocks that are shown, not read."""
 
@@ -39,6 +42,12 @@ _NO_TABLE: Final = "*A table that could not be parsed, as the model wrote it:*"
 # No match crosses another opening: text with many that are never closed would take quadratic time.
 INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
+_DASH: Final = re.compile(r"^[ \t]*(?=-[ \t])", re.MULTILINE)
+_LINE_START: Final = re.compile(r"^[ \t]*(?=#{1,6}(?:[ \t]|$)|\+(?:[ \t]|$)|>|=+[ \t]*$|(?:-[ \t]*)+$)", re.MULTILINE)
+"""Of a line that Markdown would take for a heading, an item, a quotation or a rule."""
+_BACKSLASH: Final = r"\g<0>\\"
+_CLOSING: Final = re.compile(r"(?<= )(?=#+$)")
+"""Before the signs that Markdown takes for the end of a heading."""
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]")
 _TABLE_RULE: Final = re.compile(r":?-+:?(\|:?-+:?)+")
 _ALT: Final = re.compile(r"[\[\]]")
@@ -97,6 +106,8 @@ def figure_markdown(type: str, target: str, content: str | None, description: st
 def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
     """The Markdown of one block, whatever its content; '' if it adds nothing. Of a figure, what was read in it.
 
+    Signs of Markdown at the start of a line mean themselves too. A list is what has bullets or numbers; or dashes, if
+    the block is a list or if more than one of its lines begins with one. MinerU takes no other first dash for a list.
     level: of a heading, 1 is the highest; by its type if it is not known.
     """
     content = harmless_characters(content).strip()
@@ -104,7 +115,8 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
         return ""
     if type in _HEADING_MARKS:
         mark = _HEADING_MARKS[type] if level is None else "#" * min(level, _LOWEST_HEADING)
-        return f"{mark} {' '.join(_with_dollars(content).split())}"
+        text = " ".join(_with_dollars(content).split())
+        return f"{mark} {_CLOSING.sub(_BACKSLASH, text)}"
     if type == "equation":
         latex = content.removeprefix("\\[").removesuffix("\\]").strip()
         return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
@@ -114,7 +126,10 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
         return _code(content)
     if type in FIGURES and (table := html_of_table(content)):
         return inert_table(table)
-    return _BULLET.sub("- ", _with_dollars(content))
+    text = _LINE_START.sub(_BACKSLASH, _with_dollars(content))
+    if type not in LISTS and len(_DASH.findall(text)) == 1:
+        text = _DASH.sub(_BACKSLASH, text)
+    return _BULLET.sub("- ", text)
 
 
 def code_in(content: str) -> tuple[str, str]:

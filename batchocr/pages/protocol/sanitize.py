@@ -5,6 +5,10 @@ but tables; no links but those within the page; no attribute lists, divs or meta
 commands that load, link, style or define; no control characters but the line break and the tab. Markup that is refused
 is spelt out, not dropped: `<script>` is shown as these letters. Code needs none of this: `markdown.py` fences it, and
 nothing is active within a fence.
+
+Signs of Markdown in text mean themselves. As in MinerU, ``* _ ` ~ $`` are escaped unless a backslash of the model's is
+before them already, or they are in a formula; `markdown.py` sees to those that count at the start of a line. Other
+backslashes stay as they are.
 """
 
 from __future__ import annotations
@@ -29,6 +33,9 @@ _TAG_START: Final = re.compile("<(?=[A-Za-z/!?])")
 _NO_TABLE_TAG: Final = re.compile(rf"<(?!/?(?:{'|'.join(sorted(_TABLE_TAGS))})(?![^\t\n\f />]))", re.IGNORECASE)
 # A Markdown renderer resolves these to characters, which a formula renderer that runs after it then reads.
 _REFERENCE: Final = re.compile("&(?=#[0-9]|#[Xx][0-9A-Fa-f]|bsol;)")
+_ANY_REFERENCE: Final = re.compile("&(?=#[0-9]|#[Xx][0-9A-Fa-f]|[A-Za-z][A-Za-z0-9]*;)")
+_SIGN: Final = re.compile(r"(\\\[(?:(?!\\[\[\]]).)+\\\])|(?<!\\)(?:\\\\)*(?=[*_`~$])", re.DOTALL)
+"""Where a backslash is needed; or, in the group, a formula that the model wrote in a text."""
 _LINK_JOINT: Final = re.compile(r"\](?=[(:])")
 _FENCE: Final = re.compile("`{3,}|~{3,}")
 _METADATA: Final = re.compile(r"-(?<![^\n>]-)(?=--[ \t]*$)", re.MULTILINE)
@@ -50,11 +57,13 @@ def harmless_characters(text: str) -> str:
 
 
 def inert_text(text: str, *, before_formula: bool = False) -> str:
-    """Text in which no HTML, link, attribute, div, fence or LaTeX command is active. "5 < 6" stays as it is, "<b>"
-    becomes "&lt;b>". before_formula: an attribute list that begins in it may go on in a formula."""
-    text = _inert(_TAG_START.sub("&lt;", _REFERENCE.sub("&amp;", text)))
+    r"""Text in which no HTML, link, attribute, div, fence or LaTeX command is active, and no sign of Markdown. "5 < 6"
+    stays as it is, "<b>" becomes "&lt;b>", "5*3" becomes "5\*3". before_formula: an attribute list that begins in it
+    may go on in a formula."""
+    text = _inert(_TAG_START.sub("&lt;", _ANY_REFERENCE.sub("&amp;", text)))
     text = _METADATA.sub(r"\-", text).replace(":::", r"\:::")
-    return without_lists(text, goes_on=before_formula)
+    text = without_lists(text, goes_on=before_formula)
+    return _SIGN.sub(lambda found: found[0] if found[1] else f"{found[0]}\\", text)
 
 
 def inert_formula(latex: str) -> str:

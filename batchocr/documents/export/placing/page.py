@@ -58,7 +58,7 @@ def page_words(row: PageResult, image: Image.Image | None) -> list[BlockWords]:
         box = (x0, y0, x1, y1)
         upright = None
         if image is not None and block.type != "equation":
-            upright = _Upright.of(image, box, block, round(max(image.size) / inches * _RULE_INCHES))
+            upright = _Upright.of(image, box, block, max(1, round(max(image.size) / inches * _RULE_INCHES)))
         lines = None if upright is None else upright.lines(block.type, content)
         is_unclear = lines is None and block.type != "equation"
         if lines is None:
