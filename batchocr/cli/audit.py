@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tqdm import tqdm
 
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging, print_out
+from batchocr.cli.console import configure_logging, counting_bar, print_out
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import RUN, Option, make_config
 from batchocr.data import counted
@@ -77,7 +76,7 @@ def audit(
     opened = open_rows(table, partial=partial)
     if path.suffix.lower() != ".parquet":
         raise UsageError(f"--out {path}: an audit is a Parquet file, and its name ends in .parquet")
-    with tqdm(unit=" pages", leave=False, disable=None, desc="auditing") as bar:
+    with counting_bar(unit="pages", what="auditing") as bar:
 
         def on_page(total: int) -> None:
             bar.total = total

@@ -8,10 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tqdm import tqdm
 
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging, print_out, printable
+from batchocr.cli.console import configure_logging, counting_bar, print_out, printable
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.errors import ExitCode
 
@@ -52,7 +51,7 @@ def compare(
     one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
     settings = different_settings(one.metadata, other.metadata)
     rows = comparison.matched(one.rows(), other.rows())
-    pairs = tqdm(rows, desc="comparing", unit=" rows", disable=None, leave=False)
+    pairs = counting_bar(rows, what="comparing", unit="rows")
     found = comparison.compare(pairs, num_top=num_top, common=common)
     unmatched = common and not found.rows and found.only_first + found.only_second > 0
     too_much = max_change is not None and (unmatched or found.change > max_change)

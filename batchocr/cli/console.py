@@ -7,9 +7,10 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 import typer
 from tqdm import tqdm
@@ -17,6 +18,11 @@ from tqdm import tqdm
 from batchocr.errors import OutputError
 
 LogFormat = Literal["text", "json"]
+
+T = TypeVar("T")
+
+COUNTING = "{l_bar}{bar}| {n_fmt} of {total_fmt}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}]"
+"""The rate is always so many a second, where tqdm turns a slow one over."""
 
 
 class TextFormatter(logging.Formatter):
@@ -102,6 +108,13 @@ def quieten_libraries(*, downloads: bool) -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     if downloads:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def counting_bar(
+    iterable: Iterable[T] | None = None, *, unit: str, total: int | None = None, what: str | None = None
+) -> tqdm[T]:
+    """A bar, on a terminal alone."""
+    return tqdm(iterable, what, total, unit=f" {unit}", bar_format=COUNTING, disable=None, leave=False)
 
 
 def write_line(text: str) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tqdm import tqdm
 
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging, print_out
+from batchocr.cli.console import configure_logging, counting_bar, print_out
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import make_config
 from batchocr.data import counted
@@ -88,7 +87,7 @@ def export(
     config = make_config(flags)
     names, num_rows = _names_in(opened)
     roots = opened.input_roots if roots is None else roots
-    bar = tqdm(total=num_rows, unit=" pages", leave=False, disable=None)
+    bar = counting_bar(total=num_rows, unit="pages")
     with bar, ExportFolder(folder_path) as folder, SourceFiles(roots, config) as sources:
         done = Export(opened, folder, named, format_options, sources, on_document=bar.update).run(names)
     if as_json:

@@ -12,10 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from tqdm import tqdm
-
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging, print_out, printable, quieten_libraries
+from batchocr.cli.console import configure_logging, counting_bar, print_out, printable, quieten_libraries
 from batchocr.cli.run import progress_on_stderr
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import RUN, Config, Option, make_config
@@ -103,7 +101,7 @@ def _look(found: Found, config: Config) -> Survey:
     survey = Survey(found.skipped)
     documents = look_at(found.documents, config, workers=config.workers or usable_cores())
     total = len(found.documents)
-    for seen in tqdm(documents, total=total, desc="inspecting", unit=" files", disable=None, leave=False):
+    for seen in counting_bar(documents, total=total, what="inspecting", unit="files"):
         survey.take(seen)
     return survey
 

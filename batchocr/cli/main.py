@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from contextlib import nullcontext
 from typing import Annotated, NoReturn, cast
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 _TyperUsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
 """Whatever Typer finds wrong with a command line. It is click's or, in later versions, that of Typer's own copy."""
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 app = typer.Typer(
     add_completion=False,
@@ -63,6 +66,9 @@ def run_app(log_format: LogFormat) -> int:
         return _failed("MemoryError", said, ExitCode.BUG)
     except Exception as error:  # noqa: BLE001 (boundary: the command)
         name = type(error).__name__
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            where = f" for {error.filename}" if error.filename else ""
+            return _failed(name, f"{error.strerror}{where}: make room, and run this again", ExitCode.OUTPUT)
         return _failed(name, f"a bug in batchocr: {name}: {error}", ExitCode.BUG, is_bug=True)
     return ended if isinstance(ended, int) else ExitCode.DONE
 

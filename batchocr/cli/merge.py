@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Annotated
 
-from tqdm import tqdm
-
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging
+from batchocr.cli.console import configure_logging, counting_bar
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import RUN, Option, make_config
 from batchocr.data import counted, valid_text
@@ -76,7 +74,7 @@ def merge(
         documents = documents_asked_for(inputs, config).documents
         places = {valid_text(document.source): number for number, document in enumerate(documents)}
     merged = merging.merged_rows(of_parts, places, preferred)
-    rows = tqdm(merged, desc="merging", unit=" rows", disable=None, leave=False)
+    rows = counting_bar(merged, what="merging", unit="rows")
     table_for(path).write(path, rows, merging.merged_metadata(of_parts, preferred))
     if config.overwrite:
         report_path(path).unlink(missing_ok=True)  # of the run whose table was replaced

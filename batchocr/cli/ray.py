@@ -11,6 +11,7 @@ from batchocr.cli.console import printable_lines, write_line
 from batchocr.cli.run import config_of_run, progress_on_stderr, tell_the_end
 from batchocr.cli.signals import stop_on_signals
 from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option
+from batchocr.data import counted
 from batchocr.job.stop import StopSwitch
 
 
@@ -84,6 +85,6 @@ def ray(
         if log_format == "text" and not quiet and not report.nothing_to_do:
             write_line(f"\n{printable_lines(report.to_text())}\n")
         num_parts = report.parts.already_done + report.parts.read
-        kept = f"{num_parts:,} of {report.parts.planned:,} parts are there"
+        kept = f"{num_parts:,} of {counted(report.parts.planned, 'part')} can be read"
         tell_the_end(report, config, kept=kept, there=f"the table is {out}")
     raise typer.Exit(report.exit_code)

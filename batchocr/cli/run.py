@@ -73,8 +73,8 @@ def _conclude(report: Report, config: Config, out: str) -> None:
     items = report.items
     if items.degraded:
         read = counted(items.ok + items.degraded, "page")
-        said = "%d of %s came out incomplete (status degraded); the column error_message says why"
-        logger.warning(said, items.degraded, read)
+        said = f"{items.degraded:,} of {read} came out incomplete (status degraded); the column error_message says why"
+        logger.warning("%s", said)
     if report.exit_code == ExitCode.BUG:
         logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
     report_file = config.report or f"{out}.report.json"

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from tqdm import tqdm
 
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging, print_out, printable
+from batchocr.cli.console import configure_logging, counting_bar, print_out, printable
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import INPUT, RUN, Option, make_config
 from batchocr.data import counted
@@ -96,7 +95,7 @@ def view(
     require_replaceable(path)
     remove_leftovers([path])
     choice, findings = _chosen(opened, sort, sample, config.pages, audit_path)
-    bar = tqdm(total=len(choice.rows), unit=" pages", leave=False, disable=None)
+    bar = counting_bar(total=len(choice.rows), unit="pages")
     with bar, SourceFiles(roots or opened.input_roots, config) as source_files:
         written = write_review(path, choice, opened, source_files, findings=findings, step=bar.update)
     _tell(path, choice, written, as_json=as_json)

@@ -89,7 +89,7 @@ def run_with(
     if not items:
         raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")
     planned_s = time.perf_counter()
-    what = f"{len(found.documents):,} documents into {folder}, in {len(items):,} items"
+    what = f"{counted(len(found.documents), 'document')} into {folder}, in {counted(len(items), 'item')}"
     fields = {"out": str(folder), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
     fields |= {"model": config.model, "version": own_version()}
     logger.info("reading %s", what, extra=event("run_started", **fields))

@@ -104,20 +104,20 @@ class ClusterReport:
         """The report in a few lines."""
         items, parts, num_actors = self.items, self.parts, len(self.actors)
         lines = [
-            f"{self.pages_read:,} pages read at {self.pages_per_second:.2f} pages/s by "
+            f"{counted(self.pages_read, 'page')} read at {self.pages_per_second:.2f} pages/s by "
             f"{counted(num_actors, 'actor')} (plan {self.plan_seconds:.1f} s, start-up "
             f"{self.start_up_seconds:.1f} s, work {self.work_seconds:.1f} s)",
             "",
             f"rows         {items.found:,} = {items.ok:,} ok + {items.degraded:,} degraded + {items.failed:,} failed + "
-            f"{items.skipped:,} skipped + {items.not_reached:,} not reached; in {self.documents:,} documents",
+            f"{items.skipped:,} skipped + {items.not_reached:,} not reached; in {counted(self.documents, 'document')}",
             f"parts        {parts.planned:,}, of which {parts.already_done:,} were there before and {parts.read:,} "
             "were read now",
         ]
         if self.errors:
             lines.append("errors       " + ", ".join(f"{count:,} {kind}" for kind, count in self.errors.items()))
         lines += [
-            f"actor        {actor.pages_per_second:.2f} pages/s on {actor.node}: {actor.pages_read:,} pages in "
-            f"{actor.parts:,} parts, busy {ratio(actor.busy_seconds, actor.ready_seconds):.0%} of its time"
+            f"actor        {actor.pages_per_second:.2f} pages/s on {actor.node}: {counted(actor.pages_read, 'page')} "
+            f"in {counted(actor.parts, 'part')}, busy {ratio(actor.busy_seconds, actor.ready_seconds):.0%} of its time"
             for actor in self.actors
         ]
         lines += [f"actors lost  {self.actors_lost}"] if self.actors_lost else []
