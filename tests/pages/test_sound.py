@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from batchocr.errors import EncryptedError
-from tests.pages.rendering import render, written
+from batchocr.pages.input.pdf import PdfDocument
+from tests.pages.rendering import opened, render, written
 from tests.support.pdf_files import lines, stream, text_pages
 
 TEXT = text_pages(stream(lines("words")))
+
+
+# --- Pages -------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_in_place_of_the_tree_of_pages_is_read(tmp_path: Path) -> None:
+    plain = render(written(tmp_path / "plain.pdf", TEXT))
+    path = written(tmp_path / "a.pdf", TEXT.replace(b"/Pages 2 0 R", b"/Pages 3 0 R"))
+    assert render(path) == plain
+    document = opened(path)
+    assert isinstance(document, PdfDocument)
+    with closing(document), document.copy_at(str(path)) as copy:
+        assert document.page_count == copy.page_count == 1
 
 
 # --- Encryption without a password -------------------------------------------------------------------------------

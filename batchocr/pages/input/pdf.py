@@ -143,6 +143,7 @@ class PdfDocument:
         with ExitStack() as closing, _refusals_of("the document", "opened"):
             document = closing.enter_context(_load(path))
             _unlock(document, self._password)
+            count_pages(document, os.path.getsize(path))  # else it has no page beyond those claimed
             closing.pop_all()
         return document
 
