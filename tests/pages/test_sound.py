@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import ImageCms
 
+from batchocr.data import Page
 from batchocr.errors import EncryptedError
+from batchocr.pages.input.mupdf_warnings import lost_content
 from batchocr.pages.input.pdf import PdfDocument
 from tests.pages.rendering import opened, render, written
-from tests.support.pdf_files import lines, page, pdf, stream, text_pages
+from tests.support.pdf_files import deflated, lines, page, pdf, stream, text_pages
 
+PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+SRGB = deflated(PROFILE, b"/N 4 /Alternate /DeviceCMYK")
 TEXT = text_pages(stream(lines("words")))
 
 
@@ -64,9 +72,7 @@ def page_with(content: bytes, form: bytes) -> bytes:
         (flushed(b"9 9 99 99 re f"), HEADER),
     ],
 )
-def test_a_stream_that_lacks_only_the_mark_of_its_end_lost_nothing(
-    tmp_path: Path, content: bytes, form: bytes
-) -> None:
+def test_a_stream_that_lacks_only_the_mark_of_its_end_lost_nothing(tmp_path: Path, content: bytes, form: bytes) -> None:
     plain = render(written(tmp_path / "plain.pdf", page_with(stream(b"9 9 99 99 re f"), stream(b"", FORM))))
     data = page_with(stream(content, FLATE), stream(form, FORM + FLATE))
     assert render(written(tmp_path / "a.pdf", data)) == plain
@@ -109,6 +115,79 @@ def test_zeros_are_a_hole_unless_they_are_within_a_string(tmp_path: Path, string
     other = b"<</Type /Sig /Contents [%s]>>" % string
     data = pdf(*bodies_of(TEXT), other, b"<<>>")
     assert str(render(written(tmp_path / "a.pdf", data)).lost) == str(lost)
+
+
+# --- What is not drawn -------------------------------------------------------------------------------------------
+
+
+def marked(
+    *, page: bytes = b"", catalogue: bytes = b"", more: Sequence[bytes] = (), content: bytes = lines("words")
+) -> bytes:
+    """A PDF with more entries in its page and its catalogue, and more objects: 5 and on."""
+    first, tree, only, _ = bodies_of(TEXT)
+    return pdf(first.replace(b"/Type", catalogue + b"/Type"), tree, only[:-2] + page + b">>", stream(content), *more)
+
+
+LINK = b"/Annots [<</Subtype /Link /Rect [0 0 50 50] /Border [0 0 0] /Dest %s>>]"
+GO_TO = b"/Annots [<</Subtype /Link /Rect [0 0 50 50] /Border [0 0 0] /A <</S /GoToR /F 7 /D [0 /Fit]>>>>]"
+ICC = b"/Group <</S /Transparency /CS [/ICCBased 5 0 R]>>"
+NO_ICC = deflated(b"no profile", b"/N 3 /Alternate /DeviceRGB")
+CUT_ICC = stream(zlib.compress(bytes(99) * 99)[:-9], b"/N 3 /Alternate /DeviceRGB /Filter /FlateDecode")
+BAD_ICC = stream(b"no deflated data at all", b"/N 3 /Alternate /DeviceRGB /Filter /FlateDecode")
+STAMP = b"<</Subtype /Stamp /Rect [9 9 99 99] /F 4 /AP <</N 7 0 R>>>>"
+STAMPED = stream(b"/F Do", b"/Subtype /Form /BBox [0 0 9 9] /Resources <</XObject <</F 6 0 R>>>>")
+EMPTY_FORM = stream(b"", b"/Subtype /Form /BBox [0 0 9 9]")
+
+NOT_DRAWN = {
+    "layers without a default": {
+        "catalogue": b"/OCProperties <</OCGs [5 0 R]>>",
+        "page": b"/Annots [6 0 R]",
+        "more": [b"<</Type /OCG /Name (A)>>", STAMP[:-2] + b"/OC 5 0 R>>", EMPTY_FORM],
+    },
+    "a link to no page": {"page": LINK % b"[99 /Fit]"},
+    "a link to nothing": {"page": LINK % b"[]"},
+    "a link to an action": {"page": LINK % b"<</S /GoTo /D [3 0 R /Fit]>>"},
+    "a link to no file": {"page": GO_TO},
+    "a profile that is none": {"page": ICC, "more": [NO_ICC]},
+    "a profile cut off": {"page": ICC, "more": [CUT_ICC]},
+    "a profile that cannot be inflated": {"page": ICC, "more": [BAD_ICC]},
+    "a profile for another number of colours": {"page": ICC, "more": [SRGB]},
+    "a state that is not there": {"content": lines("words") + b" /G gs"},
+    "too many states restored": {"content": lines("words") + b" Q Q"},
+    "a kind of note that none draws": {"page": b"/Annots [<</Subtype /Movie /Rect [0 0 9 9]>>]"},
+    "a stamp by Acrobat": {"page": b"/Annots [5 0 R]", "more": [STAMP, EMPTY_FORM, STAMPED]},
+    "a note that looks like object 0": {
+        "page": b"/Annots [5 0 R]",
+        "more": [b"<</Subtype /Stamp /Rect [0 0 0 0] /AP <</N 0 0 R>>>>"],
+    },
+}
+
+
+@pytest.mark.parametrize("what", NOT_DRAWN)
+def test_a_page_loses_nothing_by_what_is_not_drawn(tmp_path: Path, what: str) -> None:
+    entries: dict[str, Any] = NOT_DRAWN[what]
+    page = render(written(tmp_path / "a.pdf", marked(**entries)))
+    assert page.lost is None
+    assert ink_of(page) == pytest.approx(ink_of(render(written(tmp_path / "b.pdf", TEXT))), abs=2)
+
+
+def ink_of(page: Page) -> float:
+    return 255 - float(np.mean(page.image.convert("L")))
+
+
+@pytest.mark.parametrize(
+    ("warnings", "lost"),
+    [
+        ("format error: one\nignoring broken ICC profile", None),
+        ("format error: one\nformat error: two\nignoring broken ICC profile", "format error: one"),
+        ("library error: zlib error: one\nread error; treating as end of file", "library error: zlib error: one"),
+        ("premature end of data in flate filter\nsyntax error: two\nIgnoring Page blending colorspace.", "premature"),
+        ("format error: one\ncannot create appearance stream", "format error: one"),
+    ],
+)
+def test_only_the_error_of_what_is_not_drawn_is_harmless(warnings: str, lost: str | None) -> None:
+    said = lost_content(warnings)
+    assert said is None if lost is None else said and said.startswith(f"MuPDF says: {lost}")
 
 
 # --- Encryption# --- Encryption without a password -------------------------------------------------------------------------------

@@ -24,12 +24,14 @@ from batchocr.pages.input.pdf_objects import (
     value_text,
 )
 
-_NOT_DRAWN = re.compile(r"/(Parent|Metadata|PieceInfo|OC|Properties) ?\d+ \d+ R|/Properties ?<<[^<>]*>>")
-"""References to what is not part of the page, or is never drawn."""
+_NOT_DRAWN = re.compile(
+    r"/(Parent|Metadata|PieceInfo|OC|Properties|ToUnicode|ICCBased|Length[123]) ?\d+ \d+ R|"
+    r"/Properties ?<<[^<>]*>>|\b0 \d+ R\b"
+)
+"""References to what is not part of the page, or is never drawn; and to object 0, which says that there is nothing."""
 
 _CHECKED_IMAGE = re.compile(r"(?=.*/Subtype ?/Image\b)(?=.*/Filter\b.*?/(Flate|DCT)Decode\b)", re.DOTALL)
 _FORM = re.compile(r"/Subtype ?/Form\b")
-_IN_ANOTHER_FILE = re.compile(r"/F ?(\(|<|\d+ \d+ R)")
 _INLINE_JPEG = re.compile(rb"\bBI\b[^I]*?/F(?:ilter)?\s*(\[[^\]]*?/DCT\w*\s*\]|/DCT\w*).*?\bID\s(.*?)\sEI\b", re.DOTALL)
 _INLINE_DEFLATED = re.compile(rb"\bBI\s[^I]*?/Fl")
 _NAME = re.compile(r"/\w+")
@@ -129,9 +131,9 @@ class DrawnObjects:
         """An object; one whose stream is in another file is missing."""
         if number not in self._objects:
             text = object_text(self._document, number)
-            is_elsewhere = _IN_ANOTHER_FILE.search(text) and self._document.xref_is_stream(number)
+            is_here = not self._document.xref_is_stream(number) or value_text(self._document, number, "F") == "null"
             self._objects[number] = _Object(
-                is_missing=text == "null" or bool(is_elsewhere),
+                is_missing=text == "null" or not is_here,
                 is_checked_image=bool(_CHECKED_IMAGE.match(text)),
                 is_form=bool(_FORM.search(text)),
                 references=frozenset(_drawn(text)),
