@@ -190,7 +190,7 @@ def test_only_the_error_of_what_is_not_drawn_is_harmless(warnings: str, lost: st
     assert said is None if lost is None else said and said.startswith(f"MuPDF says: {lost}")
 
 
-# --- Encryption# --- Encryption without a password -------------------------------------------------------------------------------
+# --- Encryption without a password -------------------------------------------------------------------------------
 
 
 def encrypted(entries: bytes) -> bytes:

@@ -25,10 +25,9 @@ from batchocr.pages.input.pdf_objects import (
 )
 
 _NOT_DRAWN = re.compile(
-    r"/(Parent|Metadata|PieceInfo|OC|Properties|ToUnicode|ICCBased|Length[123]) ?\d+ \d+ R|"
-    r"/Properties ?<<[^<>]*>>|\b0 \d+ R\b"
+    r"/(Parent|Metadata|PieceInfo|OC|Properties|ToUnicode|ICCBased|Length[123]) ?\d+ \d+ R|/Properties ?<<[^<>]*>>"
 )
-"""References to what is not part of the page, or is never drawn; and to object 0, which says that there is nothing."""
+"""References to what is not part of the page, or is never drawn."""
 
 _CHECKED_IMAGE = re.compile(r"(?=.*/Subtype ?/Image\b)(?=.*/Filter\b.*?/(Flate|DCT)Decode\b)", re.DOTALL)
 _FORM = re.compile(r"/Subtype ?/Form\b")
@@ -88,9 +87,9 @@ class DrawnObjects:
         if one is packed twice, or within others, that is not known."""
         for number in filter(self._document.xref_is_stream, self._drawn_with(page)):
             first, *others = _NAME.findall(value_text(self._document, number, "Filter")) or [""]
-            if first in _DEFLATE_FILTERS and not _inflates(self._stream(number), _MAX_UNPACKED)[0]:
-                return False
-            if not {*others}.isdisjoint(_DEFLATE_FILTERS) or _INLINE_DEFLATED.search(self._stream(number, plain=True)):
+            is_whole = first not in _DEFLATE_FILTERS or _inflates(self._stream(number), _MAX_UNPACKED)[0]
+            is_unsure = _INLINE_DEFLATED.search(self._stream(number, plain=True)) or {*others} & {*_DEFLATE_FILTERS}
+            if not is_whole or is_unsure:
                 return False
         return True
 

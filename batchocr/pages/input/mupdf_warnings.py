@@ -37,17 +37,15 @@ _HARMLESS = re.compile(
             # Links, outlines, tags and the meaning of glyphs are not drawn.
             r"invalid (link destination|page object)|cannot parse file specification",
             r"format error: cannot find page \d+ in page tree|non-indirect internal node found in name tree",
-            r"repaired broken tree structure in outline",
-            r"Type should be StructElem|Missing structure type \(S\)|Bad parent \(P\)",
-            r"Repairing missing parent \(P\).*|(Bad parent link|Loop found) in structure tree\. .*",
+            r"repaired broken tree structure in outline|(Bad parent link|Loop found) in structure tree\. .*",
+            r"Type should be StructElem|Missing structure type \(S\)|(Bad|Repairing missing) parent \(P\).*",
             r"bfrange limits out of range|expected string.* or endbf(range|char)",
-            # Fonts that are not in the file are replaced, as by every viewer; letters of the last are never seen.
-            r"freetype could not find any cmaps|CMap is missing codespace range",
+            # Fonts that are not in the file are replaced, as by every viewer; those of HiddenHorzOCR are never seen.
+            r"freetype could not find any cmaps|CMap is missing codespace range|FT_\w+\(HiddenHorzOCR,.*",
             r"unknown cid collection: .*|non-embedded font using identity encoding: .*",
             r"workaround for S22PDF lying about chinese font encodings|bogus font \(.*\) ascent/descent values .*",
-            r"FT_\w+\(HiddenHorzOCR,.*",
             # Nothing is drawn by these, or what they ask for is drawn as meant.
-            r"closepath with no current point|ignoring XObject with subtype PS",
+            r"closepath with no current point|ignoring XObject with subtype PS|ignoring unsupported .* in gif image",
             r"invalid marked content sequence / clip nesting|gstate underflow in content stream",
             r"syntax error: cannot find ExtGState resource '.*'|convert (gray|rgb) to alpha for image mask",
             r"line feed missing after stream begin marker .*|jbig2dec warning: JBIG2 file header ignored .*",
@@ -56,10 +54,9 @@ _HARMLESS = re.compile(
             # The errors themselves are said before.
             r"encountered syntax errors; page may not be correct",
             # Objects that a repair does not find are missed by the pages that use them, and missing pages have rows.
-            r"trying to repair broken xref|repairing PDF document",
+            r"trying to repair broken xref|repairing PDF document|Page tree load failed\. Falling back .*",
             _OTHER_LENGTH,
             r"format error: (too many kids|non-page object) in page tree|non-page object in page tree \(\w*\)",
-            r"Page tree load failed\. Falling back to slow lookup\.?",
             r"Document claims to have \d+ pages, but only has \d+\.",
         )
     )
@@ -67,8 +64,8 @@ _HARMLESS = re.compile(
 
 _IGNORED = re.compile(
     r"^((library error: zlib error: .*\nread error; treating as end of file|premature end of data in flate filter)\n"
-    r"(\.\.\. repeated .*\n)?(?=lcms: ))?(lcms: .*\n)*(\w+ error: .*\n)?(ignoring (broken|embedded) ICC .*|Attempt to read Output Intent failed|"
-    r"Ignoring (Page|XObject) blending colorspace\.|Ignoring broken Optional Content configuration|"
+    r"(\.\.\. repeated .*\n)?(?=lcms: ))?(lcms: .*\n)*(\w+ error: .*\n)?(ignoring (broken|embedded) ICC .*|"
+    r"Attempt to read Output Intent failed|Ignoring (Page blending|XObject blending|broken Optional Content) .*|"
     r"cannot load ToUnicode CMap|structure tree broken, assume tree is missing)$"
     r"|^unsupported error: cannot create appearance stream for .* annotations\ncannot create appearance stream$",
     re.MULTILINE,
