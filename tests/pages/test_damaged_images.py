@@ -253,6 +253,7 @@ OTHER_KINDS: dict[str, Callable[[], bytes]] = {
     "grey in half floats": lambda: floats(LEVELS, "f2"),
     "16 bits and alpha": lambda: with_alpha(LEVELS.astype("u2") * 257, 2),
     "WebP in a TIFF": lambda: tiff({**tiff_tags(np.dstack([LEVELS] * 3), 50001)}, [encoded("WEBP", "RGB")]),
+    "a JPEG of 12 bits": lambda: encoded("JPEG").replace(b"\xff\xc0\0\x0b\x08", b"\xff\xc0\0\x0b\x0c"),
     "a BMP of 2 bits": lambda: (
         b"BM" + struct.pack("<IIIIiiHHIIiiII", 99, 0, 62, 40, 9, 9, 1, 2, 0, 36, 0, 0, 2, 0) + bytes(44)
     ),

@@ -46,7 +46,9 @@ _SIGNATURES = (
 
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
-_OTHER_KIND = re.compile("unknown pixel mode|Unsupported BMP .*|.* compression support is not configured")
+_OTHER_KIND = re.compile(
+    r"unknown (pixel mode|data organization)|Unsupported BMP .*|cannot handle \d+-\w+ .*|.* support is not configured"
+)
 """What Pillow and libtiff say of sound images whose pixels or encodings they do not know."""
 
 _SMALL_EDGE = 550
@@ -55,6 +57,7 @@ _SMALL_EDGE = 550
 _NOT_SEEN = "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
 
 Image.WARN_POSSIBLE_FORMATS = True
+"""Pillow says in warnings why a file is of none of its formats."""
 
 
 class ImageDocument:

@@ -41,7 +41,7 @@ _HARMLESS = re.compile(
             r"Type should be StructElem|Missing structure type \(S\)|(Bad|Repairing missing) parent \(P\).*",
             r"bfrange limits out of range|expected string.* or endbf(range|char)",
             # Fonts that are not in the file are replaced, as by every viewer; those of HiddenHorzOCR are never seen.
-            r"freetype could not find any cmaps|CMap is missing codespace range|FT_\w+\(HiddenHorzOCR,.*",
+            r"freetype could not find any cmaps|CMap is missing codespace range|FT_\w+\([\w+]*HiddenHorzOCR,.*",
             r"unknown cid collection: .*|non-embedded font using identity encoding: .*",
             r"workaround for S22PDF lying about chinese font encodings|bogus font \(.*\) ascent/descent values .*",
             # Nothing is drawn by these, or what they ask for is drawn as meant.

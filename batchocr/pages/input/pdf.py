@@ -300,8 +300,6 @@ def _refusals_of(what: str, done: str) -> Iterator[None]:
         if _OUT_OF_MEMORY.search(reason):
             raise PageOutOfMemoryError(f"{what} needs more memory than there is: {reason}") from error
         if reason.startswith(_OTHER_ENCRYPTION):
-            kind = "for a certificate" if "PubSec" in reason else "in a way that is not known here"
-            raise EncryptedError(
-                f"{what} is encrypted {kind}, and no password opens it; save a copy without encryption first: {reason}"
-            ) from error
+            kind = "for a certificate, not by a password" if "PubSec" in reason else "in a way that is not known here"
+            raise EncryptedError(f"{what} is encrypted {kind}: save it without that first ({reason})") from error
         raise DamagedError(f"{what} cannot be {done}: {reason}") from error
