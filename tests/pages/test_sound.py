@@ -71,6 +71,7 @@ def page_with(content: bytes, form: bytes) -> bytes:
         (zlib.compress(b"9 9 99 99 re f /I Do"), HEADER),
         (flushed(b"9 9 99 99 re f"), HEADER),
     ],
+    ids=["all", "a form", "an empty form", "all, and an empty form"],
 )
 def test_a_stream_that_lacks_only_the_mark_of_its_end_lost_nothing(tmp_path: Path, content: bytes, form: bytes) -> None:
     plain = render(written(tmp_path / "plain.pdf", page_with(stream(b"9 9 99 99 re f"), stream(b"", FORM))))
