@@ -70,8 +70,9 @@ def page_with(content: bytes, form: bytes) -> bytes:
         (zlib.compress(b"/I Do"), flushed(b"9 9 99 99 re f")),
         (zlib.compress(b"9 9 99 99 re f /I Do"), HEADER),
         (flushed(b"9 9 99 99 re f"), HEADER),
+        (zlib.compress(b"9 9 99 99 re f")[:-3], b""),
     ],
-    ids=["all", "a form", "an empty form", "all, and an empty form"],
+    ids=["all", "a form", "an empty form", "all, and an empty form", "a checksum cut off"],
 )
 def test_a_stream_that_lacks_only_the_mark_of_its_end_lost_nothing(tmp_path: Path, content: bytes, form: bytes) -> None:
     plain = render(written(tmp_path / "plain.pdf", page_with(stream(b"9 9 99 99 re f"), stream(b"", FORM))))
@@ -184,6 +185,8 @@ def ink_of(page: Page) -> float:
         ("library error: zlib error: one\nread error; treating as end of file", "library error: zlib error: one"),
         ("premature end of data in flate filter\nsyntax error: two\nIgnoring Page blending colorspace.", "premature"),
         ("format error: one\ncannot create appearance stream", "format error: one"),
+        ("FT_Load_Glyph(AB+HiddenHorzOCR,7,X): invalid argument\ncannot render glyph", None),
+        ("FT_Load_Glyph(Arial,7,X): invalid argument\ncannot render glyph", "FT_Load_Glyph(Arial"),
     ],
 )
 def test_only_the_error_of_what_is_not_drawn_is_harmless(warnings: str, lost: str | None) -> None:

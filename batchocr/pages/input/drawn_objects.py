@@ -87,9 +87,8 @@ class DrawnObjects:
         if one is packed twice, or within others, that is not known."""
         for number in filter(self._document.xref_is_stream, self._drawn_with(page)):
             first, *others = _NAME.findall(value_text(self._document, number, "Filter")) or [""]
-            is_whole = first not in _DEFLATE_FILTERS or _inflates(self._stream(number), _MAX_UNPACKED)[0]
-            is_unsure = _INLINE_DEFLATED.search(self._stream(number, plain=True)) or {*others} & {*_DEFLATE_FILTERS}
-            if not is_whole or is_unsure:
+            is_cut = first in _DEFLATE_FILTERS and not _inflates(self._stream(number), _MAX_UNPACKED)[0]
+            if is_cut or {*others} & {*_DEFLATE_FILTERS} or _INLINE_DEFLATED.search(self._stream(number, plain=True)):
                 return False
         return True
 
@@ -187,14 +186,16 @@ def _drawn(text: str) -> set[int]:
 
 def _inflates(data: bytes, max_bytes: int) -> tuple[bool, int]:
     """Whether deflated data is sound to its end, or to `max_bytes`; and how many bytes it was. A writer may leave out
-    the end, and the checksum with it, if it flushes; or all behind the header, if there is nothing."""
-    inflate = zlib.decompressobj()
-    num_bytes = 0
-    left = data
+    the end, if it flushes, or all behind the header, if there is nothing; what is left of the checksum has to fit."""
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+    num_bytes, checksum, left = 0, 1, data[_HEADER_BYTES:]
     try:
         while left and not inflate.eof and num_bytes < max_bytes:
-            num_bytes += len(inflate.decompress(left, _PIECE))
+            piece = inflate.decompress(left, _PIECE)
+            num_bytes, checksum = num_bytes + len(piece), zlib.adler32(piece, checksum)
             left = inflate.unconsumed_tail
     except zlib.error:
         return False, num_bytes
-    return inflate.eof or num_bytes >= max_bytes or len(data) <= _HEADER_BYTES or data.endswith(_FLUSHED), num_bytes
+    if inflate.eof:
+        return checksum.to_bytes(4, "big").startswith(inflate.unused_data[:4]), num_bytes
+    return num_bytes >= max_bytes or len(data) <= _HEADER_BYTES or data.endswith(_FLUSHED), num_bytes

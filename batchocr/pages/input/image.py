@@ -46,9 +46,7 @@ _SIGNATURES = (
 
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
-_OTHER_KIND = re.compile(
-    r"unknown (pixel mode|data organization)|Unsupported BMP .*|cannot handle \d+-\w+ .*|.* support is not configured"
-)
+_OTHER_KIND = re.compile(r"unknown pixel mode|Unsupported BMP .*|cannot handle \d+-\w+ .*|.* support is not configured")
 """What Pillow and libtiff say of sound images whose pixels or encodings they do not know."""
 
 _SMALL_EDGE = 550

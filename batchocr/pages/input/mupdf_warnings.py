@@ -40,8 +40,8 @@ _HARMLESS = re.compile(
             r"repaired broken tree structure in outline|(Bad parent link|Loop found) in structure tree\. .*",
             r"Type should be StructElem|Missing structure type \(S\)|(Bad|Repairing missing) parent \(P\).*",
             r"bfrange limits out of range|expected string.* or endbf(range|char)",
-            # Fonts that are not in the file are replaced, as by every viewer; those of HiddenHorzOCR are never seen.
-            r"freetype could not find any cmaps|CMap is missing codespace range|FT_\w+\([\w+]*HiddenHorzOCR,.*",
+            # Fonts that are not in the file are replaced, as by every viewer.
+            r"freetype could not find any cmaps|CMap is missing codespace range|aes padding out of range",
             r"unknown cid collection: .*|non-embedded font using identity encoding: .*",
             r"workaround for S22PDF lying about chinese font encodings|bogus font \(.*\) ascent/descent values .*",
             # Nothing is drawn by these, or what they ask for is drawn as meant.
@@ -49,8 +49,7 @@ _HARMLESS = re.compile(
             r"invalid marked content sequence / clip nesting|gstate underflow in content stream",
             r"syntax error: cannot find ExtGState resource '.*'|convert (gray|rgb) to alpha for image mask",
             r"line feed missing after stream begin marker .*|jbig2dec warning: JBIG2 file header ignored .*",
-            r"openjpeg warning: (Found a misplaced 'cmap' box|Non conformant codestream TPsot==TNsot).*",
-            r"JPX numcomps \(\d+\) doesn't match color_space \(\d+\)",
+            r"openjpeg warning: (Found a misplaced 'cmap' box|Non conformant codestream TPsot).*|JPX numcomps .*",
             # The errors themselves are said before.
             r"encountered syntax errors; page may not be correct",
             # Objects that a repair does not find are missed by the pages that use them, and missing pages have rows.
@@ -66,8 +65,8 @@ _IGNORED = re.compile(
     r"^((library error: zlib error: .*\nread error; treating as end of file|premature end of data in flate filter)\n"
     r"(\.\.\. repeated .*\n)?(?=lcms: ))?(lcms: .*\n)*(\w+ error: .*\n)?(ignoring (broken|embedded) ICC .*|"
     r"Attempt to read Output Intent failed|Ignoring (Page blending|XObject blending|broken Optional Content) .*|"
-    r"cannot load ToUnicode CMap|structure tree broken, assume tree is missing)$"
-    r"|^unsupported error: cannot create appearance stream for .* annotations\ncannot create appearance stream$",
+    r"cannot load ToUnicode CMap|structure tree broken, .*)$|^(FT_\w+\([\w+]*HiddenHorzOCR,.*\n)+cannot render glyph$|"
+    r"^unsupported error: cannot create appearance stream for .* annotations\ncannot create appearance stream$",
     re.MULTILINE,
 )
 """What MuPDF does without, as nothing is drawn by it, or by no viewer; with the error that it found in it."""

@@ -44,12 +44,6 @@ in quotes, in parentheses or as unknown, can be any words, and is none of this."
 _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 """Also said of what lacks only a mark of its end, and of 0 bytes, which some writers give a blank page."""
 
-_OTHER_ENCRYPTION = ("unknown encryption", "unknown crypt")
-"""How MuPDF's words begin about encryption by anything but a password, or one newer than it knows."""
-
-_WITH_FILTERS = ("4", "5")
-"""The versions of encryption in which a document says what of it is encrypted. Source: PDF 2.0, table 20."""
-
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)")
 
 _HOLE = bytes(128)
@@ -269,8 +263,8 @@ def _unlock(document: pymupdf.Document, password: str | None) -> None:
     if not document.needs_pass:
         return
     version, *filters = (value_text(document, -1, f"Encrypt/{key}") for key in ("V", "StmF", "StrF"))
-    if version in _WITH_FILTERS and set(filters) <= {"/Identity", "null"}:
-        document.is_encrypted = False  # as PyMuPDF does once a password fits
+    if version in ("4", "5") and set(filters) <= {"/Identity", "null"}:
+        document.is_encrypted = False  # as PyMuPDF does once a password fits; source: PDF 2.0, table 20
         return
     if password is None:
         raise EncryptedError("the document asks for a password; give it with --password or BATCHOCR_PASSWORD")
@@ -299,7 +293,7 @@ def _refusals_of(what: str, done: str) -> Iterator[None]:
         reason = reason_of(error)
         if _OUT_OF_MEMORY.search(reason):
             raise PageOutOfMemoryError(f"{what} needs more memory than there is: {reason}") from error
-        if reason.startswith(_OTHER_ENCRYPTION):
+        if reason.startswith(("unknown encryption", "unknown crypt")):
             kind = "for a certificate, not by a password" if "PubSec" in reason else "in a way that is not known here"
             raise EncryptedError(f"{what} is encrypted {kind}: save it without that first ({reason})") from error
         raise DamagedError(f"{what} cannot be {done}: {reason}") from error
