@@ -8,5 +8,5 @@ documents that a real worker opens and renders; `markdown` is hostile text, show
 are of the processes of whole runs. All follows from the seed but the moments at which processes are killed.
 
 Damage that is no attack has scripts of its own here: `damaged_pdfs` and `damaged_images` count what it costs in
-silence.
+silence, and `sound` counts false alarms.
 """

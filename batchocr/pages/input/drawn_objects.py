@@ -24,13 +24,15 @@ from batchocr.pages.input.pdf_objects import (
     value_text,
 )
 
-_NOT_DRAWN = re.compile(r"/(Parent|Metadata|PieceInfo|OC|Properties) ?\d+ \d+ R|/Properties ?<<[^<>]*>>")
+_NOT_DRAWN = re.compile(
+    r"/(Parent|Metadata|PieceInfo|OC|Properties|ToUnicode|ICCBased|Length[123]) ?\d+ \d+ R|/Properties ?<<[^<>]*>>"
+)
 """References to what is not part of the page, or is never drawn."""
 
 _CHECKED_IMAGE = re.compile(r"(?=.*/Subtype ?/Image\b)(?=.*/Filter\b.*?/(Flate|DCT)Decode\b)", re.DOTALL)
 _FORM = re.compile(r"/Subtype ?/Form\b")
-_IN_ANOTHER_FILE = re.compile(r"/F ?(\(|<|\d+ \d+ R)")
 _INLINE_JPEG = re.compile(rb"\bBI\b[^I]*?/F(?:ilter)?\s*(\[[^\]]*?/DCT\w*\s*\]|/DCT\w*).*?\bID\s(.*?)\sEI\b", re.DOTALL)
+_INLINE_DEFLATED = re.compile(rb"\bBI\s[^I]*?/Fl")
 _NAME = re.compile(r"/\w+")
 _JPEG_FILTERS, _DEFLATE_FILTERS = ("/DCTDecode", "/DCT"), ("/FlateDecode", "/Fl")
 _NOT_SHOWN = 2 | 32
@@ -44,6 +46,7 @@ _JPEG_RATIO = 10
 
 _PIECE = 1 << 20
 _FLUSHED = b"\0\0\xff\xff"
+_HEADER_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,8 @@ class DrawnObjects:
     def faults(self, page: int) -> list[str]:
         """What is wrong with the objects of a page, in words. page: the number of its own object."""
         contents = self._contents(page)
-        drawn = self._reachable(_drawn(inherited_text(self._document, page, "Resources")) | self._appearances(page))
-        missing = [number for number in {*contents, *drawn} if self._object(number).is_missing]
+        drawn = self._drawn_with(page)
+        missing = [number for number in drawn if self._object(number).is_missing]
         images = sorted(number for number in drawn if self._object(number).is_checked_image)
         forms = [(number,) for number in drawn if self._object(number).is_form]
         num_corrupt = self._num_corrupt(images) + sum(map(self._num_inline_corrupt, [tuple(contents), *forms]))
@@ -79,9 +82,20 @@ class DrawnObjects:
             found.append(f"{num_corrupt} of the page's images {'is' if num_corrupt == 1 else 'are'} corrupt")
         return found
 
-    def is_blank(self, page: int) -> bool:
-        """Whether the page's content streams have no bytes."""
-        return not any(self._stream(number) for number in self._contents(page))
+    def are_inflated(self, page: int) -> bool:
+        """Whether all deflated streams that the page is drawn with are sound, though they may not end as they should;
+        if one is packed twice, or within others, that is not known."""
+        for number in filter(self._document.xref_is_stream, self._drawn_with(page)):
+            first, *others = _NAME.findall(value_text(self._document, number, "Filter")) or [""]
+            is_cut = first in _DEFLATE_FILTERS and not _inflates(self._stream(number), _MAX_UNPACKED)[0]
+            if is_cut or {*others} & {*_DEFLATE_FILTERS} or _INLINE_DEFLATED.search(self._stream(number, plain=True)):
+                return False
+        return True
+
+    def _drawn_with(self, page: int) -> set[int]:
+        """The numbers of the objects that a page is drawn with."""
+        resources = _drawn(inherited_text(self._document, page, "Resources"))
+        return {*self._contents(page), *self._reachable(resources | self._appearances(page))}
 
     def _contents(self, page: int) -> list[int]:
         """The numbers of the page's content streams."""
@@ -115,9 +129,9 @@ class DrawnObjects:
         """An object; one whose stream is in another file is missing."""
         if number not in self._objects:
             text = object_text(self._document, number)
-            is_elsewhere = _IN_ANOTHER_FILE.search(text) and self._document.xref_is_stream(number)
+            is_here = not self._document.xref_is_stream(number) or value_text(self._document, number, "F") == "null"
             self._objects[number] = _Object(
-                is_missing=text == "null" or bool(is_elsewhere),
+                is_missing=text == "null" or not is_here,
                 is_checked_image=bool(_CHECKED_IMAGE.match(text)),
                 is_form=bool(_FORM.search(text)),
                 references=frozenset(_drawn(text)),
@@ -172,14 +186,16 @@ def _drawn(text: str) -> set[int]:
 
 def _inflates(data: bytes, max_bytes: int) -> tuple[bool, int]:
     """Whether deflated data is sound to its end, or to `max_bytes`; and how many bytes it was. A writer may leave out
-    the end, and the checksum with it, if it flushes."""
-    inflate = zlib.decompressobj()
-    num_bytes = 0
-    left = data
+    the end, if it flushes, or all behind the header, if there is nothing; what is left of the checksum has to fit."""
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+    num_bytes, checksum, left = 0, 1, data[_HEADER_BYTES:]
     try:
         while left and not inflate.eof and num_bytes < max_bytes:
-            num_bytes += len(inflate.decompress(left, _PIECE))
+            piece = inflate.decompress(left, _PIECE)
+            num_bytes, checksum = num_bytes + len(piece), zlib.adler32(piece, checksum)
             left = inflate.unconsumed_tail
     except zlib.error:
         return False, num_bytes
-    return inflate.eof or num_bytes >= max_bytes or not data or data.endswith(_FLUSHED), num_bytes
+    if inflate.eof:
+        return checksum.to_bytes(4, "big").startswith(inflate.unused_data[:4]), num_bytes
+    return num_bytes >= max_bytes or len(data) <= _HEADER_BYTES or data.endswith(_FLUSHED), num_bytes

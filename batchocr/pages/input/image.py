@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
-from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
+from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError, UnsupportedError
 from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_picture
 from batchocr.pages.input.image_faults import (
     JPEG_SIGNATURE,
@@ -45,10 +46,16 @@ _SIGNATURES = (
 
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
+_OTHER_KIND = re.compile(r"unknown pixel mode|Unsupported BMP .*|cannot handle \d+-\w+ .*|.* support is not configured")
+"""What Pillow and libtiff say of sound images whose pixels or encodings they do not know."""
+
 _SMALL_EDGE = 550
 """Long side in px of an image decoded for `look`."""
 
 _NOT_SEEN = "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
+
+Image.WARN_POSSIBLE_FORMATS = True
+"""Pillow says in warnings why a file is of none of its formats."""
 
 
 class ImageDocument:
@@ -134,7 +141,8 @@ class TiffDocument(ImageDocument):
     def render(self, page_index: int, dpi: int | None = None) -> Page:
         with self._opened(page_index) as image, words_of_libtiff() as words:
             fault, failure = fault_of_tiff(image, self._path), _decode(image)
-            return _page_of(image, fault or words() or failure)
+            _require_known_kind(said := words() or "")
+            return _page_of(image, fault or said or failure)
 
     @contextmanager
     def _opened(self, page_index: int) -> Iterator[TiffImageFile]:
@@ -206,23 +214,31 @@ def _has_colours(image: Image.Image) -> bool:
     return image.convert("RGB").getcolors(1) is None
 
 
+def _require_known_kind(words: str) -> None:
+    """Raise UnsupportedError if a decoder says that it does not know the kind of the image."""
+    if kind := _OTHER_KIND.search(words):
+        raise UnsupportedError(f"no kind of image that is read here ({kind[0]}): save it as PNG first")
+
+
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn Pillow's errors about a file or a frame into a PageError, and suppress its warnings.
+    """Turn Pillow's errors about a file or a frame into a PageError, and suppress its other warnings.
 
     Pillow warns about an image above 89 million px and refuses one above twice that; only the second is a limit here.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         try:
             yield
         except Image.DecompressionBombError as error:
             raise TooLargeError(f"the image is too large to be decoded safely: {str(error).rstrip('.')}") from error
         except MemoryError as error:
             raise PageOutOfMemoryError("the image needs more memory than there is") from error
-        except UnidentifiedImageError as error:
-            raise DamagedError("the header of the image cannot be decoded") from error
         except DECODING_ERRORS as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise UnreadableError(f"the image cannot be read: {error.strerror}") from error
-            raise DamagedError(f"the image cannot be decoded: {str(error) or type(error).__name__}") from error
+            is_unknown = isinstance(error, UnidentifiedImageError)  # of which Pillow says why in its warnings
+            words = ", ".join(str(one.message) for one in said) if is_unknown else str(error)
+            _require_known_kind(words)
+            what = "the header of the image" if is_unknown else "the image"
+            raise DamagedError(f"{what} cannot be decoded: {words or type(error).__name__}") from error

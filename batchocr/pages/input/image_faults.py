@@ -6,7 +6,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import pymupdf
@@ -17,7 +17,7 @@ from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_w
 
 _MAX_READ: Final = 1 << 16
 _MAX_SAID: Final = 200
-_OF_A_DECODER: Final = re.compile(r"^(\w+Decode\w*|TIFFFill\w+): .*", re.MULTILINE)
+_OF_A_DECODER: Final = re.compile(r"^(\w+Decode\w*|TIFFFill\w+): .*|\w+ compression support is not configured", re.M)
 _UNNEEDED: Final = 8
 """Bytes cut from a picture's end: a sound one cannot be decoded then, as encoders leave at most two unused."""
 
@@ -26,6 +26,9 @@ PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
 _BLOCK_ENDED_TWICE: Final = "unsupported block indicator 00 in gif image"
 """Some programs write such GIFs."""
+
+_MORE_THAN_ITS_ROWS: Final = "ran out of output before input"
+"""Said of a PNG that is padded, and of one whose bits are wrong."""
 
 _CORRUPT_JPEG: Final = re.compile(r"Corrupt JPEG data(?!: bad ICC)|Premature end|Inconsistent progression")
 """What libjpeg says of damage, among its words about formats that it does not read."""
@@ -94,5 +97,9 @@ def _said_by_mupdf(data: bytes) -> str | None:
             raise MemoryError from error
         if reason == _BLOCK_ENDED_TWICE:
             return None
+        if reason == _MORE_THAN_ITS_ROWS:
+            with suppress(SyntaxError):
+                Image.open(io.BytesIO(data), formats=("PNG",)).verify()
+                return None  # all of its checksums fit
         return f"MuPDF says: {reason[:_MAX_SAID]}"
     return lost_content(all_warnings())

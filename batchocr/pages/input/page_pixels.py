@@ -60,6 +60,7 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
         return _narrowed(image)
     if image.mode == "P" and image.palette is None:  # a frame of a GIF whose first one was grey, as this is
         return image.convert("L")
+    image = image.convert("LA") if image.mode == "La" else image  # the one mode that does not become RGBA
     is_bmp = image.format == "BMP" and image.mode == "RGBA"  # most programs never fill in its alpha
     is_unset = is_bmp and image.getchannel("A").getbbox() is None
     mode = "RGBA" if image.has_transparency_data and not is_unset else "L" if image.mode in ("1", "L") else "RGB"

@@ -8,7 +8,8 @@ import pymupdf
 
 from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings
 
-_REFERENCE = re.compile(r"\b(\d+) \d+ R\b")
+_REFERENCE = re.compile(r"\b([1-9]\d*) \d+ R\b")
+"""A reference to object 0 is one to nothing."""
 
 
 def object_text(document: pymupdf.Document, number: int) -> str:
