@@ -16,6 +16,8 @@ _GIF_FRAME_BYTES = 9
 _RIFF_BYTES = 12
 _WEBP_FRAME_BYTES = 24
 _CHUNK = struct.Struct("<4sL")
+_NEW_SUBFILE_TYPE, _SUBFILE_TYPE, _SHORT = 254, 255, 3
+_REDUCED, _MASK, _OLD_REDUCED = 1, 4, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,10 @@ class TiffFile(io.FileIO):
 
 
 def tiff_directories(path: str) -> tuple[list[int], bool]:
-    """Return the offset of each directory, and whether their chain is whole: it ends with 0, or where it leads back."""
-    offsets: dict[int, None] = {}
+    """Return the offset of each directory that is a page, and whether their chain is whole: it ends with 0, or where it
+    leads back. If none says that it is a page, all are."""
+    offsets: dict[int, bool] = {}
+    is_whole = False
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size
         layout = _layout(file.read(8))
@@ -68,16 +72,34 @@ def tiff_directories(path: str) -> tuple[list[int], bool]:
         while len(following) == layout.offset.size:
             [offset] = layout.offset.unpack(following)
             if offset == 0 or offset in offsets:
-                return list(offsets), True
+                is_whole = True
+                break
             file.seek(min(offset, end))
             counted = file.read(layout.num_entries.size)
             if len(counted) < layout.num_entries.size:
                 break
-            offsets[offset] = None
             [num_entries] = layout.num_entries.unpack(counted)
-            file.seek(min(file.tell() + num_entries * layout.entry_bytes, end))
+            entries = file.tell()
+            offsets[offset] = _is_page(file.read(layout.entry_bytes), layout)
+            file.seek(min(entries + num_entries * layout.entry_bytes, end))
             following = file.read(layout.offset.size)
-    return list(offsets), False
+    return [offset for offset, is_page in offsets.items() if is_page] or list(offsets), is_whole
+
+
+def _is_page(first: bytes, layout: _Layout) -> bool:
+    """Whether a directory with this first entry shows a page, and not a smaller copy of one, or which parts of it are
+    opaque. Entries are in the order of their tags.
+
+    Source: TIFF 6.0, NewSubfileType and SubfileType.
+    """
+    if len(first) < layout.entry_bytes:
+        return True
+    order = layout.offset.format[0]
+    tag, kind = struct.unpack_from(f"{order}HH", first)
+    [value] = struct.unpack_from(order + ("H" if kind == _SHORT else "L"), first, len(first) - layout.offset.size)
+    if tag == _NEW_SUBFILE_TYPE:
+        return not value & (_REDUCED | _MASK)
+    return (tag, value) != (_SUBFILE_TYPE, _OLD_REDUCED)
 
 
 def gif_frames(path: str) -> tuple[int, bool]:
