@@ -221,6 +221,28 @@ def test_an_image_in_memory_that_was_changed_is_taken_as_it_is(tmp_path: Path) -
         assert as_page(image.resize((40, 60))).size == (40, 60)
 
 
+@pytest.mark.parametrize(
+    ("width", "height", "dpi", "says"),
+    [
+        (30, 12_000, None, "12,000 px long and was reduced by 3.4 to 3,500 px: small letters"),
+        (30, 12_000, (72, 72), "reduced by 3.4"),
+        (30, 12_000, (300, 300), "reduced by 3.4"),
+        (30, 6000, (300, 150), "reduced by 3.4"),
+        (60, 8064, None, None),
+        (30, 12_000, (600, 600), None),
+        (30, 3000, (100, 100), None),
+    ],
+)
+def test_a_page_says_so_if_its_letters_may_be_too_small(
+    tmp_path: Path, width: int, height: int, dpi: tuple[int, int] | None, says: str | None
+) -> None:
+    image = Image.new("L", (width, height), 255)
+    image.paste(0, (0, 0, 9, 9))
+    page = render(saved(tmp_path / "a.png", image, **({} if dpi is None else {"dpi": dpi})))
+    assert page.lost is None
+    assert page.doubt is None if says is None else says in str(page.doubt)
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("name", ["a.png", "a.webp", "a.tif", "deflated.tif"])
 def test_the_exif_orientation_is_applied(tmp_path: Path, orientation: int, name: str) -> None:
