@@ -224,7 +224,7 @@ def test_an_image_in_memory_that_was_changed_is_taken_as_it_is(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("width", "height", "dpi", "says"),
     [
-        (30, 12_000, None, "12,000 px long and was reduced by 3.4 to 3,500 px: small letters"),
+        (30, 12_000, None, "the image was reduced by 3.4 to 3,500 px: small letters"),
         (30, 12_000, (72, 72), "reduced by 3.4"),
         (30, 12_000, (300, 300), "reduced by 3.4"),
         (30, 6000, (300, 150), "reduced by 3.4"),

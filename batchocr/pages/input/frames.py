@@ -16,8 +16,10 @@ _GIF_FRAME_BYTES = 9
 _RIFF_BYTES = 12
 _WEBP_FRAME_BYTES = 24
 _CHUNK = struct.Struct("<4sL")
-_NEW_SUBFILE_TYPE, _SUBFILE_TYPE, _SHORT = 254, 255, 3
-_REDUCED, _MASK, _OLD_REDUCED = 1, 4, 2
+
+_NO_PAGES = {(254, 1), (254, 3), (254, 4), (254, 5), (254, 6), (254, 7), (255, 2)}
+"""Tags and values of a smaller copy of a page, or of a mask that says which parts of it are opaque. Source: TIFF 6.0,
+NewSubfileType and SubfileType."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +89,10 @@ def tiff_directories(path: str) -> tuple[list[int], bool]:
 
 
 def _is_page(first: bytes, layout: _Layout) -> bool:
-    """Whether a directory with this first entry shows a page, and not a smaller copy of one, or which parts of it are
-    opaque. Entries are in the order of their tags.
-
-    Source: TIFF 6.0, NewSubfileType and SubfileType.
-    """
-    if len(first) < layout.entry_bytes:
-        return True
-    order = layout.offset.format[0]
-    tag, kind = struct.unpack_from(f"{order}HH", first)
-    [value] = struct.unpack_from(order + ("H" if kind == _SHORT else "L"), first, len(first) - layout.offset.size)
-    if tag == _NEW_SUBFILE_TYPE:
-        return not value & (_REDUCED | _MASK)
-    return (tag, value) != (_SUBFILE_TYPE, _OLD_REDUCED)
+    """Whether a directory with this first entry shows a page. Entries are in the order of their tags."""
+    entry = struct.Struct(f"{layout.offset.format[0]}H{layout.entry_bytes - layout.offset.size - 2}xHH")
+    tag, one_half, other = entry.unpack_from(first.ljust(layout.entry_bytes, b"\0"))
+    return (tag, one_half | other) not in _NO_PAGES  # a half is 0, as values are small or short
 
 
 def gif_frames(path: str) -> tuple[int, bool]:

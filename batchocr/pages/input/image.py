@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,15 +22,7 @@ from batchocr.pages.input.image_faults import (
     fault_of_webp,
     words_of_libtiff,
 )
-from batchocr.pages.input.page_pixels import (
-    DECODING_ERRORS,
-    LEAST_DPI,
-    MAX_EDGE,
-    as_page,
-    load,
-    page_size,
-    scan_dpi,
-)
+from batchocr.pages.input.page_pixels import DECODING_ERRORS, MAX_EDGE, as_page, doubt_of, load, page_size
 from batchocr.pages.input.tiff_pieces import fault_of_tiff
 
 FORMAT_NAMES = "PNG, JPEG, JPEG 2000, WebP, TIFF, GIF, BMP, ICNS, PPM"
@@ -57,10 +48,6 @@ _CUT_OFF = "the file ends before it should: this page, and whatever came after i
 _SMALL_EDGE = 550
 """Long side in px of an image decoded for `look`."""
 
-_ASSUMED_DPI = 300
-"""Of a large image without a resolution, so that one reduced by more than 3 has letters that may be too small. Photos
-of 24 million px are reduced by 1.7, of 48 million by 2.3."""
-
 _NOT_SEEN = "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
 
 
@@ -85,7 +72,7 @@ class ImageDocument:
         try:
             with self.opened(page_index) as image:
                 image.seek(page_index)
-                doubt = _doubt(image)
+                doubt = doubt_of(image)
                 image.draft(None, (MAX_EDGE, MAX_EDGE))  # a JPEG far above the limit is decoded smaller
                 fault, failure = self._fault(image), _decode(image)
                 page = _page_of(image, fault or failure, doubt)
@@ -146,9 +133,8 @@ class TiffDocument(ImageDocument):
 
     def render(self, page_index: int, dpi: int | None = None) -> Page:
         with self.opened(page_index) as image, words_of_libtiff() as words:
-            doubt = _doubt(image)
             fault, failure = fault_of_tiff(image, self._path), _decode(image)
-            return _page_of(image, fault or words() or failure, doubt)
+            return _page_of(image, fault or words() or failure, doubt_of(image))
 
     @contextmanager
     def opened(self, page_index: int) -> Iterator[TiffImageFile]:
@@ -168,23 +154,10 @@ def _page_of(image: Image.Image, fault: str | None, doubt: str | None) -> Page:
     """The page of a decoded image, with its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
     page = as_page(image)
     if page.getcolors(1) is None:
-        lost = f"the image is damaged: {fault}" if fault is not None else None
-        return Page(image=page, dpi=None, lost=lost, doubt=doubt)
+        return Page(page, None, None if fault is None else f"the image is damaged: {fault}", doubt)
     if fault is not None:
         raise DamagedError(f"nothing of the image can be decoded: {fault}")
-    return Page(image=page, dpi=None, lost=_NOT_SEEN if _has_colours(image) else None)
-
-
-def _doubt(image: Image.Image) -> str | None:
-    """Why letters of the image may be too small on its page, in words; None if it is not reduced as much as that."""
-    long_side = max(page_size(image, math.inf))
-    factor = long_side / MAX_EDGE
-    if factor <= 1 or (scan_dpi(image) or _ASSUMED_DPI) / factor >= LEAST_DPI:
-        return None
-    return (
-        f"the image is {long_side:,} px long and was reduced by {factor:.1f} to {MAX_EDGE:,} px: small letters may not "
-        "have been read; cut it into parts"
-    )
+    return Page(page, None, lost=_NOT_SEEN if _has_colours(image) else None)
 
 
 def begins_like_an_image(head: bytes) -> bool:

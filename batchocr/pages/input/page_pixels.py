@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from typing import Any
@@ -25,12 +26,16 @@ _OUTLIERS_IN = 10_000
 _FEWEST = 1000
 """In an image of fewer pixels no level is ignored."""
 
-_SAMPLE = 1 << 20
+_SAMPLE, _FILTER = 1 << 20, Image.Resampling.LANCZOS
 _MIN_IS_WHITE, _PHOTOMETRIC = 0, 262
 
 LEAST_DPI = 100
 _MOST_DPI = 2400
 """Cameras and screens write 72 or 96 whatever the picture's size: such a resolution is that of no scan."""
+
+_ASSUMED_DPI = 300
+"""Of a large image without a resolution, so that one reduced by more than 3 has letters that may be too small. Photos
+of 24 million px are reduced by 1.7, of 48 million by 2.3."""
 
 _LONGEST_PIXEL = 4
 """Sides of a pixel whose ratio is said to be more are taken for equal. Those of a coarse fax have 2.08."""
@@ -60,7 +65,8 @@ def as_page(image: Image.Image, max_edge: int = MAX_EDGE) -> Image.Image:
     load(image)
     if 0 in image.size:  # Pillow looks at the size of the first frame only
         raise ValueError(f"it has {image.width} × {image.height} px")
-    pixels = _on_white(_resized(_to_eight_bits(image), page_size(image, max_edge)))
+    pixels, size = _to_eight_bits(image), page_size(image, max_edge)
+    pixels = _on_white(pixels if pixels.size == size else pixels.resize(size, _FILTER, reducing_gap=3.0))
     transpose = _UPRIGHT.get(_orientation(image))
     return pixels if transpose is None else pixels.transpose(transpose)
 
@@ -98,15 +104,22 @@ def pixel_sides(image: Image.Image) -> tuple[float, float]:
     stated = ("dpi", "aspect", "resolution", "jfif_density")
     across, down = map(float, next((info[key] for key in stated if key in info), (1, 1)))
     ratio = down / across if across > 0 else 1.0
-    if not 1 / _LONGEST_PIXEL <= ratio <= _LONGEST_PIXEL or abs(ratio - 1) < _ROUNDED:
-        return 1.0, 1.0
-    return max(1.0, ratio), max(1.0, 1 / ratio)
+    is_square = abs(ratio - 1) < _ROUNDED or not 1 / _LONGEST_PIXEL <= ratio <= _LONGEST_PIXEL
+    return (1.0, 1.0) if is_square else (max(1.0, ratio), max(1.0, 1 / ratio))
 
 
 def scan_dpi(image: Image.Image) -> float | None:
     """The resolution that the file gives, of the finer axis, if it is that of a scan."""
     dpi = float(max(image.info.get("dpi") or (0, 0)))
     return dpi if LEAST_DPI <= dpi <= _MOST_DPI else None
+
+
+def doubt_of(image: Image.Image) -> str | None:
+    """Why letters of the image may be too small on its page, in words; None if it is not reduced as much as that."""
+    factor = max(page_size(image, math.inf)) / MAX_EDGE
+    if factor <= 1 or (scan_dpi(image) or _ASSUMED_DPI) / factor >= LEAST_DPI:
+        return None
+    return f"the image was reduced by {factor:.1f} to {MAX_EDGE:,} px: small letters may be lost; cut it into parts"
 
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
@@ -119,10 +132,6 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
     is_unset = is_bmp and image.getchannel("A").getbbox() is None
     mode = "RGBA" if image.has_transparency_data and not is_unset else "L" if image.mode in ("1", "L") else "RGB"
     return image if image.mode == mode else image.convert(mode)  # convert would copy: gigabytes for the largest images
-
-
-def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 
 def _on_white(image: Image.Image) -> Image.Image:
