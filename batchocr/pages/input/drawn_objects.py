@@ -20,6 +20,7 @@ from batchocr.pages.input.pdf_objects import (
     inherited_text,
     object_text,
     references,
+    resolved_text,
     unpacked,
     value_text,
 )
@@ -92,12 +93,12 @@ class DrawnObjects:
         """The page's annotations that are not there, and how the others that are shown look."""
         found = set()
         for annotation in array_references(self._document, page, "Annots") or ():
-            flags = value_text(self._document, annotation, "F")
+            flags = resolved_text(self._document, annotation, "F")
             if self._object(annotation).is_missing:
                 found.add(annotation)
             elif not (flags.isdecimal() and int(flags) & _NOT_SHOWN):
                 normal = value_text(self._document, annotation, "AP/N")
-                state = value_text(self._document, annotation, "AS").removeprefix("/")
+                state = resolved_text(self._document, annotation, "AS").removeprefix("/")
                 of_state = value_text(self._document, annotation, f"AP/N/{state}")
                 found |= _drawn(of_state if of_state != "null" else normal)
         return found
@@ -131,7 +132,7 @@ class DrawnObjects:
             if num_bytes >= _MAX_UNPACKED:
                 break
             if number not in self._intact:
-                self._intact[number] = _is_intact(self._stream(number), value_text(self._document, number, "Filter"))
+                self._intact[number] = _is_intact(self._stream(number), resolved_text(self._document, number, "Filter"))
             is_intact, size = self._intact[number]
             if not is_intact:
                 num_corrupt += 1
