@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pymupdf
 
 from batchocr.pages.input.image_faults import JPEG_SIGNATURE, fault_of_jpeg
+from batchocr.pages.input.jbig2 import is_drawn_wrong
 from batchocr.pages.input.mupdf_warnings import REFUSALS
 from batchocr.pages.input.pdf_objects import (
     array_references,
@@ -53,6 +54,7 @@ class _Object:
 
     is_missing: bool
     is_checked_image: bool
+    is_jbig2: bool
     is_form: bool
     references: frozenset[int]
     """The numbers of what is drawn with it."""
@@ -78,6 +80,8 @@ class DrawnObjects:
         found = [f"the file lacks {len(missing)} of the objects that the page is drawn with"] if missing else []
         if num_corrupt:
             found.append(f"{num_corrupt} of the page's images {'is' if num_corrupt == 1 else 'are'} corrupt")
+        if any(self._object(number).is_jbig2 and self._is_drawn_wrong(number) for number in drawn):
+            found.append("an image has a coding of JBIG2 that MuPDF draws wrong: the page may be incomplete")
         return found
 
     def is_blank(self, page: int) -> bool:
@@ -120,6 +124,7 @@ class DrawnObjects:
             self._objects[number] = _Object(
                 is_missing=text == "null" or bool(is_elsewhere),
                 is_checked_image=bool(_CHECKED_IMAGE.match(text)),
+                is_jbig2="/JBIG2Decode" in text,
                 is_form=bool(_FORM.search(text)),
                 references=frozenset(_drawn(text)),
             )
@@ -138,6 +143,13 @@ class DrawnObjects:
                 num_corrupt += 1
             num_bytes += size
         return num_corrupt
+
+    def _is_drawn_wrong(self, number: int) -> bool:
+        """Whether MuPDF draws a JBIG2 image wrong, with the segments that it shares with others."""
+        numbers = references(resolved_text(self._document, number, "DecodeParms"))
+        shared = b"".join(self._stream(each, plain=True) for each in numbers)
+        outer = _NAME.findall(resolved_text(self._document, number, "Filter"))[:-1]
+        return is_drawn_wrong(shared + (unpacked(self._stream(number), f"[{' '.join(outer)}]") or b""))
 
     def _num_inline_corrupt(self, streams: tuple[int, ...]) -> int:
         """How many JPEGs within the content of these streams are corrupt."""
