@@ -24,11 +24,12 @@ from batchocr.documents.export.folder import ExportFolder
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.names import Names
 from batchocr.documents.export.placing import document as placing_document
-from batchocr.errors import OutputError
+from batchocr.errors import DamagedError, OutputError
 from batchocr.pages.input.render import open_document
 from batchocr.pages.searchable.font import add_stream
 from batchocr.pages.searchable.pdf_text import TextWriter
 from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLine, Word
+from batchocr.pages.searchable.write import write_searchable
 from batchocr.processes.source_files import SourceFiles
 from tests.support.browser import chromium
 from tests.support.documents import write_table
@@ -548,6 +549,21 @@ def test_what_is_left_of_a_damaged_image_stays(desk: Desk, tmp_path: Path, forma
     with pymupdf.open("pdf", desk.export((tmp_path / "a").read_bytes(), [paragraph()], suffix="png")) as document:
         shown = document[0].get_pixmap(dpi=DPI).pil_image()
     assert difference(shown, page.image) <= 8
+
+
+def test_a_jpeg_that_cannot_be_read_stays_for_viewers_that_can(tmp_path: Path) -> None:
+    path, text_path, to_path = (str(tmp_path / name) for name in ("a.jpg", "text", "a.pdf"))
+    data = encoded(SCAN, "JPEG", progressive=True)
+    data = data[: len(data) // 2]  # the first scans are whole, but we draw nothing of them
+    Path(path).write_bytes(data)
+    Path(text_path).touch()
+    with closing(open_document(path, password=None, dpi=DPI)) as document:
+        with pytest.raises(DamagedError):
+            document.render(0)
+        list(write_searchable(document, path, Additions(), text_path=text_path, to_path=to_path))
+    with pymupdf.open(to_path) as made:
+        [(number, *_)] = made[0].get_images()
+        assert made.xref_stream_raw(number) == data
 
 
 def test_an_image_that_its_file_says_is_turned_is_upright(desk: Desk) -> None:

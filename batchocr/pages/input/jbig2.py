@@ -11,7 +11,6 @@ _FLAGS = {0: (1, 3), **dict.fromkeys((4, 6, 7), (18, 3)), **dict.fromkeys((20, 2
 """Type of a segment → where its flags are, and which of them are drawn wrong together: symbols and text that have a
 Huffman code and are refined, halftones on black. Source of all numbers: ITU-T T.88, section 7."""
 
-_REFINEMENTS = (40, 42, 43)
 _HEAD_BYTES, _FLAGS_END = 6, 19
 
 
@@ -28,8 +27,8 @@ def is_drawn_wrong(data: bytes) -> bool:
         bytes_each = 1 if number <= 256 else 2 if number <= 65536 else 4
         file.seek(count * bytes_each + (4 if head[4] & 64 else 1), io.SEEK_CUR)
         body = file.read(int.from_bytes(file.read(4))).ljust(_FLAGS_END, b"\0")
-        place, bits = _FLAGS.get(kind, (0, 0))
-        is_elsewhere = kind in _REFINEMENTS and not count and any(body[8:16])  # MuPDF refines the page from 0, 0 on
-        if is_elsewhere or (bits and body[place] & bits == bits):
+        place, bits = _FLAGS.get(kind, (0, 256))  # no byte has such a flag
+        is_part_of_page = kind in (40, 42, 43) and not count and any(body[8:16])  # MuPDF refines it from 0, 0 on
+        if is_part_of_page or body[place] & bits == bits:
             return True
     return False

@@ -77,12 +77,10 @@ def load(image: Image.Image) -> None:
 
     Raises what Pillow raises.
     """
-    is_wide = has_wide_samples(image)
+    is_wide = has_wide_samples(image) and image.mode in ("RGB", "RGBA", "LA")
     image.load()
-    if is_wide and image.mode in ("RGB", "RGBA", "LA"):
-        colours = np.asarray(image)[..., : len(image.mode.removesuffix("A"))]
-        if _without_outliers(colours.ravel())[1] < 16:
-            image.im = image.point(lambda level: level * 17).im
+    if is_wide and _without_outliers(np.asarray(image.convert("RGB")).ravel())[1] < 16:
+        image.im = image.point(lambda level: level * 17).im
 
 
 def has_wide_samples(image: Image.Image) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,28 +31,30 @@ _LOSSY: Final = ("JPEG", "JPEG2000", "WEBP")
 
 
 def add_pages(pdf: pymupdf.Document, path: str, document: ImageDocument) -> Iterator[None]:
-    """Add a page for each of the image's; yields after each. One that cannot be decoded is empty."""
+    """Add a page for each of the image's; yields after each. One that neither we nor viewers can decode is empty."""
     for number in range(document.page_count):
-        try:
+        with suppress(PageError, *REFUSALS):
             _add_page(pdf, path, document, number)
-        except (PageError, *REFUSALS):
-            if pdf.page_count == number:
-                pdf.new_page()
+        if pdf.page_count == number:
+            pdf.new_page()
         yield
 
 
 def _add_page(pdf: pymupdf.Document, path: str, document: ImageDocument, number: int) -> None:
-    read = document.render(number)
+    read = None
+    with suppress(PageError):
+        read = document.render(number)
     with document.opened(number) as image:
         long_side = max(page_size(image, math.inf))
         dpi = max(scan_dpi(image) or _USUAL_DPI, 72 * long_side / _MAX_POINTS)
         wide, high = pixel_sides(image)
         is_fax = image.mode == "1" and not image.has_transparency_data
-        is_kept = read.lost is None and (is_fax or _is_kept(image))
-        if is_fax and is_kept:
-            image.load()  # it turns a TIFF
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1)) if is_kept else None
+        is_kept = (is_fax or _is_kept(image)) and (read is None or read.lost is None)
+        exif = image.getexif() if is_kept and document.format != "TIFF" else {}  # Pillow turns a TIFF itself
+        turn = _TURNS.get(exif.get(ExifTags.Base.Orientation, 1)) if is_kept else None
         if turn is None:
+            if read is None:
+                return
             size, data, turn = read.image.size, _encoded(read.image, document.format in _LOSSY), 0
             wide = high = long_side / max(size)
         elif is_fax:  # Pillow compresses it better than MuPDF
