@@ -14,12 +14,14 @@ from dataclasses import dataclass
 import pymupdf
 
 from batchocr.pages.input.image_faults import JPEG_SIGNATURE, fault_of_jpeg
+from batchocr.pages.input.jbig2 import is_drawn_wrong
 from batchocr.pages.input.mupdf_warnings import REFUSALS
 from batchocr.pages.input.pdf_objects import (
     array_references,
     inherited_text,
     object_text,
     references,
+    resolved_text,
     unpacked,
     value_text,
 )
@@ -55,6 +57,7 @@ class _Object:
 
     is_missing: bool
     is_checked_image: bool
+    is_jbig2: bool
     is_form: bool
     references: frozenset[int]
     """The numbers of what is drawn with it."""
@@ -80,6 +83,8 @@ class DrawnObjects:
         found = [f"the file lacks {len(missing)} of the objects that the page is drawn with"] if missing else []
         if num_corrupt:
             found.append(f"{num_corrupt} of the page's images {'is' if num_corrupt == 1 else 'are'} corrupt")
+        if any(self._object(number).is_jbig2 and self._is_drawn_wrong(number) for number in drawn):
+            found.append("an image has a coding of JBIG2 that MuPDF draws wrong: the page may be incomplete")
         return found
 
     def are_inflated(self, page: int) -> bool:
@@ -106,12 +111,12 @@ class DrawnObjects:
         """The page's annotations that are not there, and how the others that are shown look."""
         found = set()
         for annotation in array_references(self._document, page, "Annots") or ():
-            flags = value_text(self._document, annotation, "F")
+            flags = resolved_text(self._document, annotation, "F")
             if self._object(annotation).is_missing:
                 found.add(annotation)
             elif not (flags.isdecimal() and int(flags) & _NOT_SHOWN):
                 normal = value_text(self._document, annotation, "AP/N")
-                state = value_text(self._document, annotation, "AS").removeprefix("/")
+                state = resolved_text(self._document, annotation, "AS").removeprefix("/")
                 of_state = value_text(self._document, annotation, f"AP/N/{state}")
                 found |= _drawn(of_state if of_state != "null" else normal)
         return found
@@ -133,6 +138,7 @@ class DrawnObjects:
             self._objects[number] = _Object(
                 is_missing=text == "null" or not is_here,
                 is_checked_image=bool(_CHECKED_IMAGE.match(text)),
+                is_jbig2="/JBIG2Decode" in text,
                 is_form=bool(_FORM.search(text)),
                 references=frozenset(_drawn(text)),
             )
@@ -145,12 +151,19 @@ class DrawnObjects:
             if num_bytes >= _MAX_UNPACKED:
                 break
             if number not in self._intact:
-                self._intact[number] = _is_intact(self._stream(number), value_text(self._document, number, "Filter"))
+                self._intact[number] = _is_intact(self._stream(number), resolved_text(self._document, number, "Filter"))
             is_intact, size = self._intact[number]
             if not is_intact:
                 num_corrupt += 1
             num_bytes += size
         return num_corrupt
+
+    def _is_drawn_wrong(self, number: int) -> bool:
+        """Whether MuPDF draws a JBIG2 image wrong, with the segments that it shares with others."""
+        numbers = references(resolved_text(self._document, number, "DecodeParms"))
+        shared = b"".join(self._stream(each, plain=True) for each in numbers)
+        outer = _NAME.findall(resolved_text(self._document, number, "Filter"))[:-1]
+        return is_drawn_wrong(shared + (unpacked(self._stream(number), f"[{' '.join(outer)}]") or b""))
 
     def _num_inline_corrupt(self, streams: tuple[int, ...]) -> int:
         """How many JPEGs within the content of these streams are corrupt."""

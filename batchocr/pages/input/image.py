@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
@@ -23,7 +23,7 @@ from batchocr.pages.input.image_faults import (
     fault_of_webp,
     words_of_libtiff,
 )
-from batchocr.pages.input.page_pixels import DECODING_ERRORS, MAX_EDGE, as_page
+from batchocr.pages.input.page_pixels import DECODING_ERRORS, MAX_EDGE, as_page, doubt_of, load, page_size
 from batchocr.pages.input.tiff_pieces import fault_of_tiff
 
 FORMAT_NAMES = "PNG, JPEG, JPEG 2000, WebP, TIFF, GIF, BMP, ICNS, PPM"
@@ -77,11 +77,12 @@ class ImageDocument:
         if page_index > self._first_damaged:
             raise DamagedError(f"page {self._first_damaged + 1} is damaged, and all behind it are drawn on it")
         try:
-            with self._opened(page_index) as image:
+            with self.opened(page_index) as image:
                 image.seek(page_index)
+                doubt = doubt_of(image)
                 image.draft(None, (MAX_EDGE, MAX_EDGE))  # a JPEG far above the limit is decoded smaller
                 fault, failure = self._fault(image), _decode(image)
-                page = _page_of(image, fault or failure)
+                page = _page_of(image, fault or failure, doubt)
         except DamagedError:
             self._first_damaged = page_index
             raise
@@ -100,15 +101,14 @@ class ImageDocument:
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; of an animation, the first frame stands for all."""
-        with self._opened(page_index) as image:
-            scale = min(1.0, MAX_EDGE / max(1, *image.size))
-            width, height = round(image.width * scale), round(image.height * scale)
+        with self.opened(page_index) as image:
+            width, height = page_size(image)
             image.draft("L", (_SMALL_EDGE, _SMALL_EDGE))
             as_page(image, _SMALL_EDGE)  # raises if it cannot be decoded
         return PageSeen(width, height)
 
     @contextmanager
-    def _opened(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
+    def opened(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
         """The image; one of several frames stays open, as each is drawn on those before it."""
         if self._image is not None and self._image.tell() > page_index:
             self.close()
@@ -131,7 +131,7 @@ class ImageDocument:
 
 
 class TiffDocument(ImageDocument):
-    """A TIFF: a page for each of its directories, and one more if the file is cut off."""
+    """A TIFF: a page for each of its directories but previews and masks, and one more if the file is cut off."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "TIFF")
@@ -139,13 +139,13 @@ class TiffDocument(ImageDocument):
         self.page_count = len(self._directories) if complete else len(self._directories) + 1
 
     def render(self, page_index: int, dpi: int | None = None) -> Page:
-        with self._opened(page_index) as image, words_of_libtiff() as words:
+        with self.opened(page_index) as image, words_of_libtiff() as words:
             fault, failure = fault_of_tiff(image, self._path), _decode(image)
             _require_known_kind(said := words() or "")
-            return _page_of(image, fault or said or failure)
+            return _page_of(image, fault or said or failure, doubt_of(image))
 
     @contextmanager
-    def _opened(self, page_index: int) -> Iterator[TiffImageFile]:
+    def opened(self, page_index: int) -> Iterator[TiffImageFile]:
         if page_index == len(self._directories):
             raise DamagedError(_CUT_OFF)
         with (
@@ -153,17 +153,19 @@ class TiffDocument(ImageDocument):
             BufferedReader(TiffFile(self._path, self._directories[page_index])) as file,
             TiffImageFile(file) as image,  # Image.open would not say what is wrong
         ):
+            if image.tag_v2.get(ExifTags.Base.Orientation) in (5, 6, 7, 8):  # Pillow turns the pixels, but not these
+                image.info |= {key: image.info[key][::-1] for key in ("dpi", "resolution") if key in image.info}
             yield image
 
 
-def _page_of(image: Image.Image, fault: str | None) -> Page:
+def _page_of(image: Image.Image, fault: str | None, doubt: str | None) -> Page:
     """The page of a decoded image, with its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
     page = as_page(image)
-    if page.getcolors(1) is not None:
-        if fault is not None:
-            raise DamagedError(f"nothing of the image can be decoded: {fault}")
-        return Page(image=page, dpi=None, lost=_NOT_SEEN if _has_colours(image) else None)
-    return Page(image=page, dpi=None, lost=f"the image is damaged: {fault}" if fault is not None else None)
+    if page.getcolors(1) is None:
+        return Page(page, None, None if fault is None else f"the image is damaged: {fault}", doubt)
+    if fault is not None:
+        raise DamagedError(f"nothing of the image can be decoded: {fault}")
+    return Page(page, None, lost=_NOT_SEEN if _has_colours(image) else None)
 
 
 def begins_like_an_image(head: bytes) -> bool:
@@ -194,7 +196,7 @@ def _open(path: str) -> ImageFile.ImageFile:
 def _decode(image: ImageFile.ImageFile) -> str | None:
     """Decode what can be, and return why not all; None if it is all. Raises what Pillow raises if it is nothing."""
     try:
-        image.load()
+        load(image)
     except DECODING_ERRORS as error:
         try:
             image.im  # noqa: B018, it raises if nothing has been decoded

@@ -24,7 +24,7 @@ from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_w
 from batchocr.pages.input.outline import PdfFile, read_outline
 from batchocr.pages.input.page_pixels import MAX_EDGE
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
-from batchocr.pages.input.pdf_objects import inherited_text, object_text, references, value_text
+from batchocr.pages.input.pdf_objects import object_text, resolved_text, value_text
 from batchocr.pages.input.plain_text import plain_glyphs
 from batchocr.pages.input.text_layer import words_on
 
@@ -43,8 +43,6 @@ in quotes, in parentheses or as unknown, can be any words, and is none of this."
 
 _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 """Also said of what lacks only a mark of its end, and of 0 bytes, which some writers give a blank page."""
-
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)")
 
 _HOLE = bytes(128)
 """Zeros between objects; a sound file has fewer: the keys of an encrypted PDF are followed by 79."""
@@ -150,14 +148,14 @@ class PdfDocument:
     def _load_page(self, page_index: int) -> pymupdf.Page:
         """The page, with all of its sheet if its crop box leaves nothing of that, as in other readers."""
         page = self._document.load_page(page_index)
-        kind, contents = (value_text(self._document, page.xref, key) for key in ("Type", "Contents"))
+        kind, contents = (resolved_text(self._document, page.xref, key) for key in ("Type", "Contents"))
         if not object_text(self._document, page.xref).startswith("<<"):
             raise DamagedError("the document names a page that it does not have")
         if contents == "null" and kind not in ("/Page", "null"):
             raise DamagedError(f"what the document names as this page is none, but of the type {valid_text(kind)}")
-        crop, sheet = (_box(self._document, page.xref, key) for key in ("CropBox", "MediaBox"))
-        if crop is not None and sheet is not None and (crop & sheet).is_empty:
-            page.set_cropbox(page.mediabox)
+        crop = pymupdf.mupdf.pdf_dict_gets_inheritable(pymupdf.mupdf.pdf_page_from_fz_page(page.this).obj(), "CropBox")
+        if crop.m_internal and (pymupdf.Rect(pymupdf.mupdf.pdf_to_rect(crop)) & page.mediabox).is_empty:
+            self._document.xref_set_key(page.xref, "CropBox", f"[{' '.join(map(str, page.mediabox))}]")
             page = self._document.load_page(page_index)
         return page
 
@@ -229,21 +227,12 @@ def _faults_of_document(document: pymupdf.Document) -> list[str]:
     catalog = document.pdf_catalog()
     faults = []
     if value_text(document, catalog, "AcroForm/XFA") != "null":
-        has_fields = value_text(document, catalog, "AcroForm/Fields") not in ("null", "[]")
-        if not has_fields or value_text(document, catalog, "NeedsRendering") == "true":
+        has_fields = resolved_text(document, catalog, "AcroForm/Fields") not in ("null", "[]")
+        if not has_fields or resolved_text(document, catalog, "NeedsRendering") == "true":
             faults.append("the document is an XFA form, whose content is not in its pages: print it to a PDF first")
     if value_text(document, catalog, "Collection") != "null":
         faults.append("the document is a portfolio, and the files in it are not read: extract them first")
     return faults
-
-
-def _box(document: pymupdf.Document, page: int, key: str) -> pymupdf.Rect | None:
-    """A box of a page, in its own units; None if there is none."""
-    text = inherited_text(document, page, key)
-    if (found := references(text)) and not text.startswith("["):
-        text = object_text(document, found[0])
-    numbers = [float(number) for number in _NUMBER.findall(text)]
-    return pymupdf.Rect(*numbers).normalize() if len(numbers) == 4 else None
 
 
 def _load(path: str) -> pymupdf.Document:
