@@ -153,6 +153,7 @@ NOT_DRAWN = {
     "a profile that is none": {"page": ICC, "more": [NO_ICC]},
     "a profile cut off": {"page": ICC, "more": [CUT_ICC]},
     "a profile that cannot be inflated": {"page": ICC, "more": [BAD_ICC]},
+    "no space to blend colours in": {"page": b"/Group <</S /Transparency /CS 9 0 R>>"},
     "a profile for another number of colours": {"page": ICC, "more": [SRGB]},
     "a state that is not there": {"content": lines("words") + b" /G gs"},
     "too many states restored": {"content": lines("words") + b" Q Q"},

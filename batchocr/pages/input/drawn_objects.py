@@ -27,9 +27,10 @@ from batchocr.pages.input.pdf_objects import (
 )
 
 _NOT_DRAWN = re.compile(
-    r"/(Parent|Metadata|PieceInfo|OC|Properties|ToUnicode|ICCBased|Length[123]) ?\d+ \d+ R|/Properties ?<<[^<>]*>>"
+    r"/(Parent|Metadata|PieceInfo|OC|Properties|ToUnicode|ICCBased|Length[123]|(?<=/Transparency/)CS) ?\d+ \d+ R|"
+    r"/Properties ?<<[^<>]*>>"
 )
-"""References to what is not part of the page, or is never drawn."""
+"""References to what is not part of the page, or is never drawn, or done without, as a space to blend colours in."""
 
 _CHECKED_IMAGE = re.compile(r"(?=.*/Subtype ?/Image\b)(?=.*/Filter\b.*?/(Flate|DCT)Decode\b)", re.DOTALL)
 _FORM = re.compile(r"/Subtype ?/Form\b")

@@ -6,7 +6,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 import pymupdf
@@ -26,9 +26,6 @@ PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
 _BLOCK_ENDED_TWICE: Final = "unsupported block indicator 00 in gif image"
 """Some programs write such GIFs."""
-
-_MORE_THAN_ITS_ROWS: Final = "ran out of output before input"
-"""Said of a PNG that is padded, and of one whose bits are wrong."""
 
 _CORRUPT_JPEG: Final = re.compile(r"Corrupt JPEG data(?!: bad ICC)|Premature end|Inconsistent progression")
 """What libjpeg says of damage, among its words about formats that it does not read."""
@@ -97,9 +94,5 @@ def _said_by_mupdf(data: bytes) -> str | None:
             raise MemoryError from error
         if reason == _BLOCK_ENDED_TWICE:
             return None
-        if reason == _MORE_THAN_ITS_ROWS:
-            with suppress(SyntaxError):
-                Image.open(io.BytesIO(data), formats=("PNG",)).verify()
-                return None  # all of its checksums fit
         return f"MuPDF says: {reason[:_MAX_SAID]}"
     return lost_content(all_warnings())

@@ -48,7 +48,8 @@ _HARMLESS = re.compile(
             r"closepath with no current point|ignoring XObject with subtype PS|ignoring unsupported .* in gif image",
             r"invalid marked content sequence / clip nesting|gstate underflow in content stream",
             r"syntax error: cannot find ExtGState resource '.*'|convert (gray|rgb) to alpha for image mask",
-            r"line feed missing after stream begin marker .*|jbig2dec warning: JBIG2 file header ignored .*",
+            r"line feed missing after stream begin marker .*",
+            r"jbig2dec warning: (JBIG2 file header ignored|failed to read end of possible terminating marker) .*",
             r"openjpeg warning: (Found a misplaced 'cmap' box|Non conformant codestream TPsot).*|JPX numcomps .*",
             # The errors themselves are said before.
             r"encountered syntax errors; page may not be correct",
