@@ -71,8 +71,9 @@ class Journal:
         self.path = path
         self.metadata = metadata
         self.earlier: StoredTable | None = None
-        self.worsened_before: Mapping[str, int] = {}
-        """By document, the pages that came out worse in a run that made this table and was killed before its report."""
+        self.worsened: dict[str, int] = {}
+        """By document, how many pages came out worse, for the report: also those of a run that made this table and was
+        killed before it."""
         self._file = file
         self._index = RowIndex(lru_cache(1)(lambda source: self.earlier.columns.rows(source) if self.earlier else ()))
         self._is_redundant = False
@@ -150,7 +151,7 @@ class Journal:
         """What is known about one row; None if it is not finished."""
         return self._index.find(valid_text(source), page_index)
 
-    def worsened(self, source: str) -> Collection[int | None]:
+    def worse_pages(self, source: str) -> Collection[int | None]:
         """The pages of a document that had a better row before, of an earlier version of the file."""
         return self._index.worsened(valid_text(source))
 
@@ -167,12 +168,12 @@ class Journal:
             raise OutputError(f"{self.path} is damaged at byte {row.offset}: run again to read that page again")
         return result
 
-    def end(self, table: str, worsened: Mapping[str, int]) -> None:
+    def end(self, table: str) -> None:
         """Record, before a table takes its place, that all rows are in it: by its digest, the next run knows it, should
-        this one be killed before it has deleted the journal. worsened: for the report. Raises OutputError."""
+        this one be killed before it has deleted the journal. Raises OutputError."""
         with writing(self.path):
             self._is_redundant = False
-            _write_whole(self._file, checked_line(_END.dump_json(JournalEnd(table, worsened))))
+            _write_whole(self._file, checked_line(_END.dump_json(JournalEnd(table, self.worsened))))
             self._sync()
 
     def remove(self) -> None:
@@ -226,7 +227,7 @@ class Journal:
                 if (end := _end_in(line)) is not None:
                     if self.earlier is not None and self.earlier.digest == end.table:
                         self._index.forget()
-                        self.worsened_before = end.worsened
+                        self.worsened.update(end.worsened)
                 elif number > 1:
                     damaged.append(number)
         self._file.truncate(self._index.end)
