@@ -46,6 +46,7 @@ DType = Literal["auto", "float32", "bfloat16"]
 VitDType = Literal["auto", "fp8"]
 BackendName = Literal["auto", "reference", "cpu", "cuda"]
 DEFAULT_MODEL = "opendatalab/MinerU2.5-Pro-2605-1.2B"
+DEFAULT_ROWS_PER_PART = 16_384
 PASSWORD_VARIABLE = "BATCHOCR_PASSWORD"
 
 
@@ -368,6 +369,15 @@ class Config:
             also=os.PathLike[str],
         ),
     ] = None
+    rows_per_part: Annotated[
+        Count,
+        Option(
+            RUN,
+            "Most rows of a part, if --out is a folder; more only for a document that has more.",
+            "N",
+            per_call=True,
+        ),
+    ] = DEFAULT_ROWS_PER_PART
     work_dir: Annotated[
         LocalPathText | None,
         Option(

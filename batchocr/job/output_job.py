@@ -29,7 +29,7 @@ from batchocr.tables.files import among, files_of, is_folder, report_path, witho
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
-from batchocr.tables.table import table_for
+from batchocr.tables.table import writer_for
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def read_into_table(
                 require_rows(run.plan, config)
                 rows = OutputRows(run.plan, journal, found, prune=config.prune)
                 whole = metadata if config.prune else journal.metadata
-                report = _write_table(run, journal, out, rows, whole)
+                report = _write_table(run, config, journal, out, rows, whole)
             else:
                 report = run.report()
         except Exception as error:
@@ -130,13 +130,16 @@ def _counting_on(result: PageResult, earlier: IndexedRow | None) -> PageResult:
     return replace(result, attempts=earlier.attempts + result.attempts)
 
 
-def _write_table(run: Run, journal: Journal, out: Path, rows: OutputRows, metadata: RunMetadata) -> Report:
+def _write_table(
+    run: Run, config: Config, journal: Journal, out: Path, rows: OutputRows, metadata: RunMetadata
+) -> Report:
     """Put the table in its place, unless it is there already. Raises OutputError."""
     began_s = time.monotonic()
     earlier = journal.earlier.metadata if journal.earlier else None
     is_same = earlier is not None and replace(metadata, batchocr_version=earlier.batchocr_version) == earlier
     if not (is_same and rows.are_the_table(in_order=not is_folder(out))):
-        table_for(out).write(out, rows, metadata, earlier=journal.earlier, written=journal.end)
+        write = writer_for(out, config.rows_per_part)
+        write(out, rows, metadata, earlier=journal.earlier, written=journal.end)
     run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality
     rows.log()
     return replace(

@@ -19,10 +19,10 @@ from functools import cached_property
 from itertools import accumulate, chain, count, groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
+from batchocr.config import DEFAULT_ROWS_PER_PART
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
@@ -32,8 +32,6 @@ from batchocr.tables.files import CLUSTER_PLAN_NAME, final_name, is_cluster_part
 from batchocr.tables.schema import RunMetadata, metadata_from_json, metadata_to_json
 from batchocr.tables.settled import Kept, Row, SettledColumns
 
-ROWS_PER_PART: Final = 1 << 14
-
 
 def write(
     folder: Path,
@@ -42,15 +40,17 @@ def write(
     *,
     earlier: PartsTable | None = None,
     written: Callable[[str], None] = lambda digest: None,
+    rows_per_part: int = DEFAULT_ROWS_PER_PART,
 ) -> None:
     """Write the parts that change, all of them before the first takes its place. Raises OutputError.
 
     earlier: the table of which rows are kept. written: called with the digest of the whole just before that.
+    rows_per_part: the most; a part has more only if its one document has.
     """
     before = part_names(folder)
     digests = dict(earlier.digests) if earlier else {}
-    filled = (of_part for _, of_part in _filled(rows, ROWS_PER_PART))
-    parts = _changed(rows, earlier) if earlier else zip(_names(before), filled, strict=False)
+    filled = (of_part for _, of_part in _filled(rows, rows_per_part, rows_per_part))
+    parts = _changed(rows, earlier, rows_per_part) if earlier else zip(_names(before), filled, strict=False)
     with ExitStack() as replacing:
         for name, of_part in parts:
             file = replacing.enter_context(atomic_file(folder / name))
@@ -62,7 +62,7 @@ def write(
         (folder / name).unlink()
 
 
-def _filled(rows: Iterable[Row], room: int) -> Iterator[tuple[int, Iterable[Row]]]:
+def _filled(rows: Iterable[Row], rows_per_part: int, room: int) -> Iterator[tuple[int, Iterable[Row]]]:
     """Yield the rows part by part, each with its number. room: for how many rows there is some in part 0, which gets
     none if its first document does not fit."""
 
@@ -70,8 +70,8 @@ def _filled(rows: Iterable[Row], room: int) -> Iterator[tuple[int, Iterable[Row]
         part, left = 0, room
         for _, of_document in groupby(rows, key=attrgetter("source")):
             document = [*of_document]
-            if len(document) > left and left < ROWS_PER_PART:
-                part, left = part + 1, ROWS_PER_PART
+            if len(document) > left and left < rows_per_part:
+                part, left = part + 1, rows_per_part
             left -= len(document)
             yield from ((part, row) for row in document)
 
@@ -79,7 +79,7 @@ def _filled(rows: Iterable[Row], room: int) -> Iterator[tuple[int, Iterable[Row]
         yield part, map(itemgetter(1), of_part)
 
 
-def _changed(rows: Iterable[Row], earlier: PartsTable) -> Iterator[tuple[str, Sequence[Row]]]:
+def _changed(rows: Iterable[Row], earlier: PartsTable, rows_per_part: int) -> Iterator[tuple[str, Sequence[Row]]]:
     """Yield each part that changes: its name and its rows, in the order of all rows."""
     names = [*earlier.digests]
     parts: defaultdict[int, list[tuple[int, Row]]] = defaultdict(list, {part: [] for part in range(len(names))})
@@ -95,8 +95,8 @@ def _changed(rows: Iterable[Row], earlier: PartsTable) -> Iterator[tuple[str, Se
             orders[row.source, row.page_index] = order
             new.append(row)
     last = max(0, len(names) - 1)
-    room = ROWS_PER_PART - sum(row.stop - row.start if isinstance(row, Kept) else 1 for _, row in parts[last])
-    for part, filled in _filled(new, room):
+    room = rows_per_part - sum(row.stop - row.start if isinstance(row, Kept) else 1 for _, row in parts[last])
+    for part, filled in _filled(new, rows_per_part, room):
         parts[last + part] += [(orders[row.source, row.page_index], row) for row in filled if not isinstance(row, Kept)]
     for (part, numbered), name in zip(sorted(parts.items()), _names(names), strict=False):
         of_part = [row for _, row in sorted(numbered, key=itemgetter(0))]

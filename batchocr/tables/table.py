@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -48,6 +49,11 @@ def table_for(path: Path) -> TableFormat:
             return jsonl
         case _:
             raise UsageError(f"the table {path} must end in .parquet or .jsonl, or in / for a folder of parts")
+
+
+def writer_for(path: Path, rows_per_part: int) -> Callable[..., None]:
+    """The `write` of the format of the table at `path`. rows_per_part: the most in a part, if it is a folder."""
+    return partial(parts.write, rows_per_part=rows_per_part) if is_folder(path) else table_for(path).write
 
 
 def could_be_table(path: Path) -> bool:

@@ -14,7 +14,6 @@ import pytest
 
 import batchocr
 from batchocr.errors import OutputMismatchError, UsageError
-from batchocr.tables import parts
 from batchocr.tables.files import journal_path
 from batchocr.tables.opened import open_rows
 from tests.support.jobs import Job, started
@@ -25,12 +24,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def usual(model: Path) -> dict[str, Any]:
-    return {"model": model, "dpi": 72, "workers": 1, "pages_in_flight": 4, "max_degraded_rate": 1}
-
-
-@pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "ROWS_PER_PART", 4)
+    small = {"dpi": 72, "workers": 1, "pages_in_flight": 4, "rows_per_part": 4}
+    return {"model": model, "max_degraded_rate": 1, **small}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +36,7 @@ def first_day(tmp_path_factory: pytest.TempPathFactory, usual: dict[str, Any]) -
     for name in ("b", "d", "f", "h", "k"):
         draw_pdf(folder / "in" / f"{name}.pdf", f"{name} one", f"{name} two")
     draw_pdf(folder / "in" / "j.pdf", *(f"j {page}" for page in range(5)))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(parts, "ROWS_PER_PART", 4)
-        batchocr.run(folder / "in", out=f"{folder}/table/", **usual)
+    batchocr.run(folder / "in", out=f"{folder}/table/", **usual)
     return folder.rename(folder.with_name("first day"))
 
 
@@ -127,7 +120,7 @@ def test_a_kill_between_two_parts_costs_nothing(archive: Path, usual: dict[str, 
     draw_pdf(archive / "in" / "d.pdf", "changed")
     draw_pdf(archive / "in" / "h.pdf", "worse")
     die = (
-        "import os, batchocr.tables.parts as parts\nparts.ROWS_PER_PART = 4\nrename, done = os.rename, []\n"
+        "import os\nrename, done = os.rename, []\n"
         "def replace(old, new):\n"
         "    if str(new).endswith('.parquet'):\n"
         f"        if len(done) == {num_replaced}:\n            os.kill(os.getpid(), 9)\n"
@@ -137,7 +130,9 @@ def test_a_kill_between_two_parts_costs_nothing(archive: Path, usual: dict[str, 
         "import batchocr.tables.journal as journal\n"
         "journal.Journal.remove = lambda self: os.kill(os.getpid(), 9)"
     )
-    with started(Job(usual["model"], archive / "in", []), out, "--workers", "1", before=die) as process:
+    with started(
+        Job(usual["model"], archive / "in", []), out, "--workers", "1", "--rows-per-part", "4", before=die
+    ) as process:
         process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     assert journal_path(out).exists()
@@ -154,7 +149,8 @@ def test_a_folder_becomes_a_table_and_a_table_a_folder(archive: Path, usual: dic
     out, table = archive / "table", archive / "merged.parquet"
     assert run_command_of("merge", out, "--out", table)
     assert batchocr.run(archive / "in", out=table, **usual).nothing_to_do
-    assert run_command_of("merge", table, "--out", f"{archive}/again/")
+    assert run_command_of("merge", table, "--out", f"{archive}/again/", "--rows-per-part", "2")
+    assert in_parts(archive / "again") == [["b.pdf"], ["d.pdf"], ["f.pdf"], ["h.pdf"], ["j.pdf"], ["k.pdf"]]
     assert batchocr.run(archive / "in", out=archive / "again", **usual).nothing_to_do
     assert rows_in(archive / "again") == rows_in(out)
 
