@@ -370,13 +370,7 @@ class Config:
         ),
     ] = None
     rows_per_part: Annotated[
-        Count,
-        Option(
-            RUN,
-            "Most rows of a part, if --out is a folder; more only for a document that has more.",
-            "N",
-            per_call=True,
-        ),
+        Count, Option(RUN, "Most rows in a part of a folder; only a document may have more.", "N", per_call=True)
     ] = DEFAULT_ROWS_PER_PART
     work_dir: Annotated[
         LocalPathText | None,

@@ -71,7 +71,7 @@ class CallOptions(TypedDict, total=False):
     """Where to write the throughput report (JSON). Default: OUT.report.json."""
 
     rows_per_part: int
-    """Most rows of a part, if --out is a folder; more only for a document that has more. Default: 16384."""
+    """Most rows in a part of a folder; only a document may have more. Default: 16384."""
 
     work_dir: str | os.PathLike[str] | None
     """Where an --out in an object store is made and keeps its journal, before it is put there. Default:

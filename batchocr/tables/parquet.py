@@ -29,7 +29,8 @@ from batchocr.errors import OutputError
 from batchocr.tables.atomic import atomic_file, reading
 from batchocr.tables.files import how_to_restore
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, from_row, to_row
-from batchocr.tables.settled import SETTLED_SCHEMA, Kept, Row, SettledColumns, read
+from batchocr.tables.settled import LEAVES, Kept, Row, SettledColumns, read
+from batchocr.tables.stored import complete
 
 ROW_GROUP_PAGES = 256
 
@@ -52,7 +53,6 @@ _CHUNK_BYTES = 1 << 20
 
 _LOOKED_AT_ONCE = 1 << 11
 """Rows, when only a few columns are read."""
-_OF_BLOCKS = ("blocks.list.element.confidence", "blocks.list.element.finish_reason")
 
 _SOUND: set[tuple[int, int, int, int]] = set()
 """Files whose digest this process has compared, by device, inode, size and time of change: each is hashed once."""
@@ -144,7 +144,7 @@ def _as_arrow(group: Iterable[Row], earlier: Earlier | None) -> pa.Table:
 def open_table(path: Path) -> ParquetTable | None:
     """A table of ours; None if it is none. Raises OutputError if it is one and its footer is damaged."""
     with reading(path), ExitStack() as undo:
-        file = undo.enter_context(open(path, "rb"))
+        file = undo.enter_context(open(path, "rb", buffering=0))  # a copy is completed while it is open
         if not _has_sound_footer(path, file):
             return None
         parquet = pq.ParquetFile(file, page_checksum_verification=True)
@@ -216,8 +216,8 @@ class ParquetTable:
     @cached_property
     def _names(self) -> Sequence[str]:
         schema = self._parquet.schema
-        leaves = [schema.column(index).path for index in range(len(schema))]
-        return [leaf for leaf in leaves if leaf in (*SETTLED_SCHEMA.names, *_OF_BLOCKS)]
+        leaves = (schema.column(index).path for index in range(len(schema)))
+        return [leaf for leaf in leaves if leaf in LEAVES]
 
     def rows(self, start: int, stop: int) -> Iterator[PageResult]:
         """Yield these rows, in order."""
@@ -230,13 +230,7 @@ class ParquetTable:
     def kept(self, rows: Kept) -> pa.Table:
         """These rows, in the columns of this version."""
         with self._sound():
-            table = pa.concat_tables(map(_in_these_columns, self._groups(rows.start, rows.stop)))
-        for name, value in zip(("file_bytes", "file_mtime_ns"), rows.version or (), strict=False):
-            index = PAGE_SCHEMA.get_field_index(name)
-            table = table.set_column(
-                index, PAGE_SCHEMA.field(index), pa.repeat(pa.scalar(value, pa.int64()), len(table))
-            )
-        return table
+            return pa.concat_tables(map(_in_these_columns, self._groups(rows.start, rows.stop)))
 
     def _groups(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield what of each row group is between these rows: all columns, or some. The last one that was read is kept,
@@ -274,10 +268,11 @@ def _has_sound_footer(path: Path, file: BinaryIO) -> bool:
     """Whether the file has the digests of a table of ours; of one without a digest of its footer, all is hashed. Raises
     OutputError if it is not as it was written."""
     said = _said(file)
+    _, size = said.get("bytes", (0, b""))
+    if size.isdigit() and int(size) != file.seek(0, os.SEEK_END):
+        return False  # another program wrote it, with the metadata of a table of ours: damage does not change the size
     if "footer_sha256" not in said:
         return _has_sound_digest(path, file)
-    if _is_derived(file):
-        return False
     if said["footer_sha256"][1] != _footer_digest(file):
         raise OutputError(f"{path} was damaged or changed since it was written: {how_to_restore(path)}")
     return True
@@ -285,25 +280,22 @@ def _has_sound_footer(path: Path, file: BinaryIO) -> bool:
 
 def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
     """Whether the file has a digest, as every table of ours. Raises OutputError if that is the digest of another."""
-    at = os.fstat(file.fileno())
-    version = at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns
-    if version in _SOUND:
+    if _version(file) in _SOUND:
         return True
     if (said := _said(file).get("sha256")) is None:
         return False
+    complete(path)
     place, digest = said
     if digest != _digest_without(file, place):
-        if _is_derived(file):
-            return False
         raise OutputError(f"{path} was damaged or changed since it was written: {how_to_restore(path)}")
-    _SOUND.add(version)
+    _SOUND.add(_version(file))
     return True
 
 
-def _is_derived(file: BinaryIO) -> bool:
-    """Whether another program wrote the file, with the metadata of a table of ours: damage does not change the size."""
-    _, said = _said(file).get("bytes", (0, b""))
-    return said.isdigit() and int(said) != file.seek(0, os.SEEK_END)
+def _version(file: BinaryIO) -> tuple[int, int, int, int]:
+    """By which `_SOUND` knows a file."""
+    at = os.fstat(file.fileno())
+    return at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns
 
 
 def _said(file: BinaryIO) -> dict[str, tuple[int, bytes]]:
