@@ -46,7 +46,6 @@ DType = Literal["auto", "float32", "bfloat16"]
 VitDType = Literal["auto", "fp8"]
 BackendName = Literal["auto", "reference", "cpu", "cuda"]
 DEFAULT_MODEL = "opendatalab/MinerU2.5-Pro-2605-1.2B"
-DEFAULT_ROWS_PER_PART = 16_384
 PASSWORD_VARIABLE = "BATCHOCR_PASSWORD"
 
 
@@ -371,7 +370,7 @@ class Config:
     ] = None
     rows_per_part: Annotated[
         Count, Option(RUN, "Most rows in a part of a folder; only a document may have more.", "N", per_call=True)
-    ] = DEFAULT_ROWS_PER_PART
+    ] = 16_384
     work_dir: Annotated[
         LocalPathText | None,
         Option(

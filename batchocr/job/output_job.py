@@ -138,8 +138,7 @@ def _write_table(
     earlier = journal.earlier.metadata if journal.earlier else None
     is_same = earlier is not None and replace(metadata, batchocr_version=earlier.batchocr_version) == earlier
     if not (is_same and rows.are_the_table(in_order=not is_folder(out))):
-        write = writer_for(out, config.rows_per_part)
-        write(out, rows, metadata, earlier=journal.earlier, written=journal.end)
+        writer_for(out, config.rows_per_part)(out, rows, metadata, earlier=journal.earlier, written=journal.end)
     run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality
     rows.log()
     return replace(

@@ -99,8 +99,9 @@ def is_beside_a_table(name: str) -> bool:
 def files_of(out: Path, report: Path) -> list[Path]:
     """The paths that a run with this table and this report may write, whether or not they exist; of parts, only those
     that do."""
-    names = {final_name(name) for name in os.listdir(out) if is_cluster_part(name)} if is_folder(out) else ()
-    tables = [out / name for name in names] if is_folder(out) else [out]
+    tables = [out]
+    if is_folder(out):
+        tables = [out / final_name(name) for name in os.listdir(out) if is_cluster_part(name)]
     return [*tables, journal_path(out), metadata_path(out), report]
 
 

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from batchocr.config import DEFAULT_ROWS_PER_PART
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
@@ -47,7 +46,7 @@ def write(
     *,
     earlier: PartsTable | None = None,
     written: Callable[[str], None] = lambda digest: None,
-    rows_per_part: int = DEFAULT_ROWS_PER_PART,
+    rows_per_part: int,
 ) -> None:
     """Write the parts that change, all of them before the first takes its place. Raises OutputError.
 

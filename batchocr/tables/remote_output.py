@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -40,7 +39,7 @@ from batchocr.tables.files import (
     table_file,
 )
 from batchocr.tables.parts import part_names
-from batchocr.tables.stored import FETCH_S, fetch_looked_at, fetching, make_folder, stored_copy
+from batchocr.tables.stored import ADDRESS, FETCH_S, fetch_looked_at, fetching, stored_copy
 from batchocr.tables.table import could_be_table, table_for
 
 logger = logging.getLogger(__name__)
@@ -126,7 +125,8 @@ class OutputPlace:
         shutil.rmtree(self._copies, ignore_errors=True)
         if is_folder(self.path) or not (overwrite or self.path.exists()):
             with writing(self._copies), ThreadPoolExecutor(_AT_ONCE) as copying:
-                make_folder(self._copies, self._address)
+                self._copies.mkdir()
+                (self._copies / ADDRESS).write_text(self._address)
                 list(copying.map(partial(self._copy, overwrite=overwrite), self._found()))
         require_ours(self.path)
 
@@ -184,11 +184,9 @@ class OutputPlace:
         if report.exists() and report.read_bytes() != UNFINISHED_REPORT:
             put_file(report, uri)
             return
-        report.unlink(missing_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self.path.parent) as file:
-            file.write(UNFINISHED_REPORT)
-            file.flush()
-            put_file(Path(file.name), uri)
+        report.write_bytes(UNFINISHED_REPORT)
+        put_file(report, uri)
+        report.unlink()
 
 
 def _folder(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:

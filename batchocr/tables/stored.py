@@ -20,7 +20,8 @@ from batchocr.tables.settled import LEAVES
 
 FETCH_S = 3600.0
 """For one object."""
-_ADDRESS = ".batchocr-address"
+ADDRESS = ".batchocr-address"
+"""Of the file beside the copies that says how the URIs of the objects begin; the name of a copy is the rest."""
 _TAIL_BYTES = 1 << 16
 _GAP_BYTES = 1 << 14
 """Up to so much is fetched with the pieces that it lies between, as a request takes longer."""
@@ -35,12 +36,6 @@ def present(file: Path) -> Path:
     """The file; or the copy of it that was fetched from a store, if only that is there."""
     copy = stored_copy(file)
     return copy if copy.exists() and not file.exists() else file
-
-
-def make_folder(folder: Path, address: str) -> None:
-    """Make the folder of the copies of objects whose URIs begin like this. Raises OSError."""
-    folder.mkdir()
-    (folder / _ADDRESS).write_text(address)
 
 
 @contextmanager
@@ -67,7 +62,7 @@ def fetch_looked_at(stored: StoredObject, copy: Path) -> None:
 
 def complete(copy: Path) -> None:
     """Fetch all of it, if the file is such a copy. Raises OutputError."""
-    if (address := copy.with_name(_ADDRESS)).exists():
+    if (address := copy.with_name(ADDRESS)).exists():
         uri = address.read_text() + copy.name
         with fetching(uri), copy.open("r+b") as file:
             fetch(uri, file, timeout_s=FETCH_S)

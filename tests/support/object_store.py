@@ -105,7 +105,8 @@ def running_store() -> Iterator[ObjectStore]:
     def application(environ: Environ, start: Any) -> Iterable[bytes]:
         store.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("QUERY_STRING", "")))
         if environ["REQUEST_METHOD"] == "PUT":
-            store.put_bytes[environ["PATH_INFO"]] += int(environ.get("CONTENT_LENGTH") or 0)
+            length = environ.get("HTTP_X_AMZ_DECODED_CONTENT_LENGTH") or environ.get("CONTENT_LENGTH") or 0
+            store.put_bytes[environ["PATH_INFO"]] += int(length)
 
         def counting(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
             if environ["REQUEST_METHOD"] == "GET":
