@@ -368,6 +368,9 @@ class Config:
             also=os.PathLike[str],
         ),
     ] = None
+    rows_per_part: Annotated[
+        Count, Option(RUN, "Most rows in a part of a folder; only a document may have more.", "N", per_call=True)
+    ] = 16_384
     work_dir: Annotated[
         LocalPathText | None,
         Option(

@@ -70,6 +70,9 @@ class CallOptions(TypedDict, total=False):
     report: str | os.PathLike[str] | None
     """Where to write the throughput report (JSON). Default: OUT.report.json."""
 
+    rows_per_part: int
+    """Most rows in a part of a folder; only a document may have more. Default: 16384."""
+
     work_dir: str | os.PathLike[str] | None
     """Where an --out in an object store is made and keeps its journal, before it is put there. Default:
     ~/.cache/batchocr."""

@@ -35,7 +35,7 @@ _PROBLEMS_SHOWN = 10
 @options.takes_options(
     *options.ALL
     - {"limit", "resume", "overwrite", "prune", "retry_failed", "stop_after", "report", "cache", "work_dir"}
-    - {"max_page_error_rate", "max_degraded_rate", "max_doubtful_rate"},
+    - {"max_page_error_rate", "max_degraded_rate", "max_doubtful_rate", "rows_per_part"},
     page_timeout=Option(RUN, "Time limit for hashing and opening a document, and for each page.", "SECONDS"),
 )
 @clear_up_on_signals()

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 @options.takes_options(
-    *("overwrite", "null", "follow_symlinks"),
+    *("overwrite", "null", "follow_symlinks", "rows_per_part"),
     overwrite=Option(RUN, "Replace a table that is there already.", default="off"),
 )
 @clear_up_on_signals()
@@ -55,7 +55,7 @@ def merge(
     from batchocr.tables.opened import open_rows
     from batchocr.tables.page_list import documents_asked_for
     from batchocr.tables.remote_output import OutputPlace
-    from batchocr.tables.table import table_for
+    from batchocr.tables.table import writer_for
 
     config = make_config(flags)
     place = OutputPlace(out, new_folder() if is_uri(out) else None)
@@ -75,7 +75,7 @@ def merge(
         places = {valid_text(document.source): number for number, document in enumerate(documents)}
     merged = merging.merged_rows(of_parts, places, preferred)
     rows = counting_bar(merged, what="merging", unit="rows")
-    table_for(path).write(path, rows, merging.merged_metadata(of_parts, preferred))
+    writer_for(path, config.rows_per_part)(path, rows, merging.merged_metadata(of_parts, preferred))
     if config.overwrite:
         report_path(path).unlink(missing_ok=True)  # of the run whose table was replaced
     place.publish()

@@ -16,7 +16,9 @@ from batchocr.job.stop import StopSwitch
 
 
 @options.takes_options(
-    *options.ALL - {"limit", "max_doubtful_rate", "only", "resume", "sample_documents", "shard", "work_dir"},
+    *options.ALL
+    - {"work_dir", "rows_per_part"}
+    - {"limit", "max_doubtful_rate", "only", "resume", "sample_documents", "shard"},
     prune=Option(CONTINUING, "Remove rows of documents that are not there, or of other --pages.", default="off"),
     device=Option(MODEL, "auto takes the cluster's GPUs, or its CPUs if it has none; or cuda, or cpu.", "NAME"),
     report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),

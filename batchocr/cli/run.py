@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -18,6 +19,7 @@ from batchocr.errors import ExitCode
 from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
+from batchocr.tables.files import is_folder
 
 if TYPE_CHECKING:
     from batchocr.job.stats.report import Report
@@ -77,7 +79,8 @@ def _conclude(report: Report, config: Config, out: str) -> None:
         logger.warning("%s", said)
     if report.exit_code == ExitCode.BUG:
         logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
-    report_file = config.report or f"{out}.report.json"
+    is_of_parts = out.endswith("/") or is_folder(Path(out))
+    report_file = config.report or (f"{out.rstrip('/')}/report.json" if is_of_parts else f"{out}.report.json")
     kept = f"finished pages are kept, the report is {report_file}"
     tell_the_end(report, config, kept=kept, there=f"the table is {out}, the report {report_file}")
 

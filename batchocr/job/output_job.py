@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +29,7 @@ from batchocr.tables.files import among, files_of, is_folder, report_path, witho
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
-from batchocr.tables.table import table_for
+from batchocr.tables.table import writer_for
 
 logger = logging.getLogger(__name__)
 
@@ -64,19 +62,19 @@ def read_into_table(
                 _read(run, journal, progress)
             _require_time(run)
             warn_of_documents_without_rows(run.plan, config)
-            worsened = {**journal.worsened_before, **count_worsened(run.plan, journal)}
-            warn_of_worsened(worsened)
+            journal.worsened |= count_worsened(run.plan, journal)
+            warn_of_worsened(journal.worsened)
             if run.plan.is_complete:
                 require_rows(run.plan, config)
                 rows = OutputRows(run.plan, journal, found, prune=config.prune)
                 whole = metadata if config.prune else journal.metadata
-                report = _write_table(run, journal, out, rows, whole, worsened)
+                report = _write_table(run, config, journal, out, rows, whole)
             else:
                 report = run.report()
         except Exception as error:
             _report_failure(run, error, report_file)
             raise
-        report = replace(report, worse_documents=len(worsened), worse_pages=sum(worsened.values()))
+        report = replace(report, worse_documents=len(journal.worsened), worse_pages=sum(journal.worsened.values()))
         write_report(report, report_file)
         if report.complete:
             journal.remove()
@@ -133,15 +131,14 @@ def _counting_on(result: PageResult, earlier: IndexedRow | None) -> PageResult:
 
 
 def _write_table(
-    run: Run, journal: Journal, out: Path, rows: OutputRows, metadata: RunMetadata, worsened: Mapping[str, int]
+    run: Run, config: Config, journal: Journal, out: Path, rows: OutputRows, metadata: RunMetadata
 ) -> Report:
     """Put the table in its place, unless it is there already. Raises OutputError."""
     began_s = time.monotonic()
     earlier = journal.earlier.metadata if journal.earlier else None
     is_same = earlier is not None and replace(metadata, batchocr_version=earlier.batchocr_version) == earlier
     if not (is_same and rows.are_the_table(in_order=not is_folder(out))):
-        ended = partial(journal.end, worsened=worsened)
-        table_for(out).write(out, rows, metadata, earlier=journal.earlier, written=ended)
+        writer_for(out, config.rows_per_part)(out, rows, metadata, earlier=journal.earlier, written=journal.end)
     run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality
     rows.log()
     return replace(

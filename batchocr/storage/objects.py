@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -43,6 +43,8 @@ _RETRY_S = 30
 _CHUNK_BYTES = 8 * 2**20
 _CHUNK_WAITS_S = (0.2, 1.0, 3.0)
 _PIECE_BYTES = 64 * 2**20
+_AT_ONCE = 8
+"""Pieces of an object."""
 _NS = 10**9
 _CHANGED = "the object changed while it was fetched: run again to read it as it is now"
 
@@ -118,7 +120,7 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
     with stream:
         num_bytes, md5 = 0, hashlib.md5(usedforsecurity=False)
         while num_bytes < before.size:
-            data = _read_chunk(stream, num_bytes, uri, before)
+            data = _read_chunk(stream, num_bytes, _CHUNK_BYTES, uri, before)
             if not data:
                 break
             if time.monotonic() > deadline_s:
@@ -135,17 +137,36 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
     return replace(before, doubted=bool(re.fullmatch("[0-9a-f]{32}", etag)) and etag != md5.hexdigest())
 
 
-def _read_chunk(stream: NativeFile, offset: int, uri: Uri, before: StoredObject) -> bytes:
+def fetch_pieces(stored: StoredObject, file: BinaryIO, pieces: Iterable[tuple[int, int]]) -> None:
+    """Write these pieces of the object, each from one byte up to another, to the same places of the file.
+
+    Raises NotFoundError, UnreadableError, ChangedError, UsageError; OSError of the file.
+    """
+    uri = parse_uri(stored.uri, is_listed=True)
+    with _store_of(uri) as (system, base):
+        stream = system.open_input_file(_path(base, uri.key))
+
+    def fetch_piece(piece: tuple[int, int]) -> None:
+        start, stop = piece
+        os.pwrite(file.fileno(), _read_chunk(stream, start, stop - start, uri, stored), start)
+
+    with stream, ThreadPoolExecutor(_AT_ONCE) as fetching:
+        list(fetching.map(fetch_piece, pieces))
+    if _require_object(uri) != stored:
+        raise ChangedError(_CHANGED)
+
+
+def _read_chunk(stream: NativeFile, offset: int, num_bytes: int, uri: Uri, before: StoredObject) -> bytes:
     """The next bytes. An answer that is longer than what was asked for, as an error's may be for the last bytes of an
     object, is an error of its own to the client, which does not try again."""
     for wait_s in _CHUNK_WAITS_S:
         with suppress(UnreadableError), _reasons(uri):
-            return bytes(stream.read_at(_CHUNK_BYTES, offset))
+            return bytes(stream.read_at(num_bytes, offset))
         time.sleep(wait_s)
         if _require_object(uri) != before:
             raise ChangedError(_CHANGED)
     with _reasons(uri):
-        return bytes(stream.read_at(_CHUNK_BYTES, offset))
+        return bytes(stream.read_at(num_bytes, offset))
 
 
 def _require_object(uri: Uri) -> StoredObject:
