@@ -57,7 +57,7 @@ class Option:
     """The part of the help in which it stands."""
     help: str
     metavar: str = ""
-    """What stands for its value; a bool has none."""
+    """What stands for its value; a bool and a choice have none."""
     default: str = ""
     """Shown as its default, if the field's own default would say nothing."""
     also: Any = None
@@ -114,17 +114,16 @@ class Config:
         FigureUse,
         Option(
             INPUT,
-            "Pictures and charts: skip leaves them unread, read has the model say what they show, and a chart's table.",
-            "NAME",
+            "Whether to read pictures and charts: skip leaves them unread, read has the model say what they show, and "
+            "a chart's table.",
         ),
     ] = "skip"
     text_layer: Annotated[
         TextLayerUse,
         Option(
             INPUT,
-            "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it, "
-            "trust takes it for blocks that show nothing but plain text of the page (docs/tiers.md).",
-            "NAME",
+            "How to use a PDF's own text: off ignores it, check says how far what was read agrees with it, trust takes "
+            "it for blocks that show nothing but plain text of the page (docs/tiers.md).",
         ),
     ] = "check"
     password: Annotated[
@@ -140,7 +139,7 @@ class Config:
         bool,
         Option(
             INPUT,
-            "Paths in lists and on stdin are separated by NUL, as find -print0 writes them, and taken as they are.",
+            "NUL separates paths in lists and on stdin: as find -print0 writes them; they are taken as they are.",
             short="-0",
             per_call=True,
         ),
@@ -152,7 +151,7 @@ class Config:
         Shard,
         Option(
             INPUT,
-            "Read only the I-th of N shares of the documents; each job needs its own --out.",
+            "Read the I-th of N shares of the documents; each job needs its own --out.",
             "I/N",
             default="1/1",
             also=str,
@@ -169,14 +168,14 @@ class Config:
 
     model: Annotated[
         PathText,
-        Option(MODEL, "A model on Hugging Face, or a folder that holds one.", "NAME_OR_DIR", also=os.PathLike[str]),
+        Option(MODEL, "A model on Hugging Face, or a folder with one.", "NAME_OR_DIR", also=os.PathLike[str]),
     ] = DEFAULT_MODEL
     revision: Annotated[str | None, Option(MODEL, "Its branch, tag or commit on Hugging Face.", "TEXT")] = None
     layout: Annotated[
         PathText | None,
         Option(
             MODEL,
-            "Find layouts with a detector, PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the "
+            "Find layouts with a detector: PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the "
             "blocks (docs/tiers.md).",
             "NAME_OR_DIR",
             default="the model's own",
@@ -196,9 +195,8 @@ class Config:
         DType,
         Option(
             MODEL,
-            "float32, bfloat16 or auto: bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in "
-            "it.",
-            "NAME",
+            "Of weights and activations: auto takes bfloat16 on a GPU, and on a CPU that is faster in it if the model "
+            "is stored in it.",
         ),
     ] = "auto"
     vit_dtype: Annotated[
@@ -206,12 +204,11 @@ class Config:
         Option(
             MODEL,
             "fp8 runs the ViT's linear layers in 8 bits, on GPUs that support it (experimental); auto follows --dtype.",
-            "NAME",
         ),
     ] = "auto"
     backend: Annotated[
         BackendName,
-        Option(MODEL, "Kernels: reference (plain PyTorch), cpu, cuda, or auto, which fits the device.", "NAME"),
+        Option(MODEL, "Kernels: reference is plain PyTorch, auto fits the device."),
     ] = "auto"
     memory_fraction: Annotated[
         float,
@@ -281,7 +278,7 @@ class Config:
 
     resume: Annotated[bool, Option(CONTINUING, "Continue an unfinished output, or refuse to.", per_call=True)] = True
     overwrite: Annotated[
-        bool, Option(CONTINUING, "Discard earlier rows and the journal, and read everything again.", per_call=True)
+        bool, Option(CONTINUING, "Read everything again: earlier rows and the journal are discarded.", per_call=True)
     ] = False
     prune: Annotated[
         bool,
@@ -308,7 +305,7 @@ class Config:
         Duration | None,
         Option(
             RUN,
-            "After this long (3h55m, 90s), finish the pages in flight and exit 75.",
+            "Stop after this long (3h55m, 90s): finish the pages in flight and exit 75.",
             "DURATION",
             also=str,
             per_call=True,
@@ -326,13 +323,13 @@ class Config:
     ] = 60.0
     """In seconds."""
     max_page_error_rate: Annotated[
-        Rate, Option(RUN, "Share of failed pages above which the exit code is 3.", "F", per_call=True)
+        Rate, Option(RUN, "Exit with 3 if a larger share of the pages failed.", "F", per_call=True)
     ] = 0.05
     max_degraded_rate: Annotated[
         Rate,
         Option(
             RUN,
-            "Share of incomplete pages (status degraded), among all that were read, above which the exit code is 3.",
+            "Exit with 3 if more are incomplete: a larger share (status degraded) of the pages that were read.",
             "F",
             per_call=True,
         ),
@@ -341,7 +338,7 @@ class Config:
         Rate,
         Option(
             RUN,
-            "Share of doubtful pages (quality under 0.5, as `view` sorts by it) above which the exit code is 3.",
+            "Exit with 3 if more are doubtful: a larger share (quality under 0.5, as `view` sorts by it) of them.",
             "F",
             default="1: off",
             per_call=True,
@@ -362,7 +359,7 @@ class Config:
         FolderText | None,
         Option(
             CONTINUING,
-            "Keep answers of the model in this folder, for later runs and others at the same time that ask the same.",
+            "Keep the model's answers in this folder: for later runs and others at the same time that ask the same.",
             "DIR",
             default="none",
             also=os.PathLike[str],

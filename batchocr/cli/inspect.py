@@ -48,14 +48,12 @@ def inspect(
             "--read",
             metavar="N",
             least=2,
-            help="Read N pages, drawn at random from all of the input, and say how long all of them would take.",
+            help="Read N pages and say how long all would take: they are drawn at random from all of the input.",
         ),
     ] = None,
     like: Annotated[
         Path | None,
-        options.flag(
-            "--like", metavar="REPORT", help="Calculate at the rate of an earlier run, from its OUT.report.json."
-        ),
+        options.flag("--like", metavar="REPORT", help="Calculate at the rate of an earlier run: its OUT.report.json."),
     ] = None,
     recipe: options.Recipe = None,
     as_json: options.AsJson = False,

@@ -18,10 +18,10 @@ from batchocr.job.stop import StopSwitch
 @options.takes_options(
     *options.ALL - {"limit", "max_doubtful_rate", "only", "resume", "sample_documents", "shard", "work_dir"},
     prune=Option(CONTINUING, "Remove rows of documents that are not there, or of other --pages.", default="off"),
-    device=Option(MODEL, "auto takes the cluster's GPUs, or its CPUs if it has none; or cuda, or cpu.", "NAME"),
+    device=Option(MODEL, "Where to run: auto takes the cluster's GPUs, or its CPUs.", "auto|cuda|cpu"),
     report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),
     cache=Option(
-        CONTINUING, "Keep answers of the model in this folder, on a disk of each machine.", "DIR", default="none"
+        CONTINUING, "Keep the model's answers in this folder: on a disk of each machine.", "DIR", default="none"
     ),
 )
 def ray(
@@ -32,7 +32,7 @@ def ray(
             *("--out", "-o"),
             panel=INPUT,
             metavar="FOLDER",
-            help="The folder to write parts of the table into, or a prefix in an object store.",
+            help="The folder of the table's parts: or a prefix in an object store.",
         ),
     ],
     flags: options.Flags,

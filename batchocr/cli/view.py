@@ -61,9 +61,9 @@ def view(
         options.flag(
             "--sort",
             panel=INPUT,
-            metavar="NAME",
+            metavar="worst|order|random",
             default="worst",
-            help="Which to take, and show first: worst, order or random.",
+            help="Which to take, and show first.",
         ),
     ] = "worst",
     audit_path: Annotated[

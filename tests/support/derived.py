@@ -114,7 +114,8 @@ def _tables() -> Iterator[str]:
 
 
 def _row(option: typer.core.TyperOption) -> str:
-    flags = [f"`{' '.join(filter(None, (flag, option.metavar)))}`" for flag in (*option.opts, *option.secondary_opts)]
+    value = (option.metavar or "").replace("|", "\\|")
+    flags = [f"`{' '.join(filter(None, (flag, value)))}`" for flag in (*option.opts, *option.secondary_opts)]
     meaning, _, default = (option.help or "").partition(" Default: ")
     shown = "required" if option.required else default.removesuffix(".") or ("" if option.metavar else "off")
     declared = declared_options().get(option.name or "")
