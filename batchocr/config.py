@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import os
 import tomllib
 from collections.abc import Mapping
@@ -42,11 +43,17 @@ from batchocr.option_values import (
     as_text,
 )
 
+logger = logging.getLogger(__name__)
+
 DType = Literal["auto", "float32", "bfloat16"]
 VitDType = Literal["auto", "fp8"]
 BackendName = Literal["auto", "reference", "cpu", "cuda"]
 DEFAULT_MODEL = "opendatalab/MinerU2.5-Pro-2605-1.2B"
-PASSWORD_VARIABLE = "BATCHOCR_PASSWORD"
+
+_IN_ENVIRONMENT = ("model", "cache", "password")
+"""The options that may be given as an environment variable, such as BATCHOCR_MODEL."""
+_READABLE_DPI = 72
+"""With less, letters of a usual size are a few pixels high."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +79,12 @@ INPUT, MODEL, GENERATION, SIZES = "What to read", "Model", "Generation", "Batch 
 CONTINUING, RUN = "Continuing a run", "The run"
 _BY_DEVICE = "by device"
 
-RECIPE = Option(RUN, "A TOML file of options; flags win over it.", "FILE", also=os.PathLike[str])
+RECIPE = Option(
+    RUN,
+    "A TOML file of options; flags win over it, and so do BATCHOCR_MODEL, _CACHE and _PASSWORD.",
+    "FILE",
+    also=os.PathLike[str],
+)
 """The one option that is no field of Config, as it sets them."""
 
 
@@ -130,7 +142,7 @@ class Config:
         str | None,
         Option(
             INPUT,
-            f"For encrypted PDFs; better given as the environment variable {PASSWORD_VARIABLE}.",
+            "For encrypted PDFs; better given as the environment variable BATCHOCR_PASSWORD.",
             "TEXT",
             per_call=True,
         ),
@@ -168,7 +180,12 @@ class Config:
 
     model: Annotated[
         PathText,
-        Option(MODEL, "A model on Hugging Face, or a folder with one.", "NAME_OR_DIR", also=os.PathLike[str]),
+        Option(
+            MODEL,
+            "A model on Hugging Face, or a folder with one; also given as BATCHOCR_MODEL.",
+            "NAME_OR_DIR",
+            also=os.PathLike[str],
+        ),
     ] = DEFAULT_MODEL
     revision: Annotated[str | None, Option(MODEL, "Its branch, tag or commit on Hugging Face.", "TEXT")] = None
     layout: Annotated[
@@ -359,7 +376,8 @@ class Config:
         FolderText | None,
         Option(
             CONTINUING,
-            "Keep the model's answers in this folder: for later runs and others at the same time that ask the same.",
+            "Keep the model's answers in this folder: for later runs, and others at the same time, that ask the same. "
+            "Also given as BATCHOCR_CACHE.",
             "DIR",
             default="none",
             also=os.PathLike[str],
@@ -416,12 +434,15 @@ def flag_of(name: str) -> str:
 
 
 def make_config(options: Mapping[str, Any], recipe: str | None = None) -> Config:
-    """Return the Config with `options`, fields of Config by name; those left out are taken from the recipe.
-
-    A password that is left out is looked up in the environment first. Raises UsageError.
+    """Return the Config with `options`, fields of Config by name; those left out are taken from the environment, if
+    they may be there, then from the recipe. Raises UsageError.
     """
-    environment = {"password": password} if (password := os.environ.get(PASSWORD_VARIABLE)) else {}
-    return Config(**{**(load_recipe(recipe) if recipe is not None else {}), **environment, **options})
+    variables = {name: os.environ.get(f"BATCHOCR_{name.upper()}") for name in _IN_ENVIRONMENT}
+    environment = {name: value for name, value in variables.items() if value}
+    config = Config(**{**(load_recipe(recipe) if recipe is not None else {}), **environment, **options})
+    if config.dpi < _READABLE_DPI:
+        logger.warning("--dpi %d: letters may be too small to be read; the default is 200", config.dpi)
+    return config
 
 
 def for_call(config: Config, options: Mapping[str, Any]) -> Config:

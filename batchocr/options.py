@@ -93,7 +93,8 @@ class Options(CallOptions, total=False):
     blocks that show nothing but plain text of the page (docs/tiers.md). Default: check."""
 
     model: str | os.PathLike[str]
-    """A model on Hugging Face, or a folder with one. Default: opendatalab/MinerU2.5-Pro-2605-1.2B."""
+    """A model on Hugging Face, or a folder with one; also given as BATCHOCR_MODEL. Default:
+    opendatalab/MinerU2.5-Pro-2605-1.2B."""
 
     revision: str | None
     """Its branch, tag or commit on Hugging Face."""
@@ -156,8 +157,8 @@ class Options(CallOptions, total=False):
     at most 4G."""
 
     cache: str | os.PathLike[str] | None
-    """Keep the model's answers in this folder: for later runs and others at the same time that ask the same. Default:
-    none."""
+    """Keep the model's answers in this folder: for later runs, and others at the same time, that ask the same. Also
+    given as BATCHOCR_CACHE. Default: none."""
 
     recipe: str | os.PathLike[str] | None
-    """A TOML file of options; flags win over it. Default: none."""
+    """A TOML file of options; flags win over it, and so do BATCHOCR_MODEL, _CACHE and _PASSWORD. Default: none."""

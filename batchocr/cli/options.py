@@ -222,7 +222,7 @@ Quiet = Annotated[
     bool, flag("--quiet", "-q", panel=_LOGGING, help="Only warnings and errors; the report goes to its file alone.")
 ]
 QuietCheck = Annotated[
-    bool, flag("--quiet", "-q", panel=_LOGGING, help="Print only errors: the exit code says it all.")
+    bool, flag("--quiet", "-q", panel=_LOGGING, help="Only warnings and errors: the exit code says the rest.")
 ]
 AsJson = Annotated[bool, flag("--json", panel=_LOGGING, help="Print one JSON object, and log in JSON.")]
 Verbose = Annotated[bool, flag("--verbose", panel=_LOGGING, help="Log internal events, and show tracebacks.")]

@@ -90,6 +90,13 @@ def test_the_short_help_of_a_command_fits_on_a_screen_with_a_line_for_each_optio
         assert f"options: batchocr {name} --help" in shown.output
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_can_be_quiet(name: str) -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    assert any("-q" in parameter.opts for parameter in group.commands[name].params)
+
+
 @pytest.mark.parametrize("example", EXAMPLES.split("\n")[1:-1])
 def test_every_example_of_the_help_is_a_command_line_that_is_understood(example: str) -> None:
     name, *arguments = shlex.split(example.partition("batchocr ")[2])

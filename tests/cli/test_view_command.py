@@ -63,6 +63,7 @@ def test_it_says_where_the_file_is_and_how_much_is_in_it(tmp_path: Path) -> None
     assert (code, said) == (0, f"{out}: 3 pages, taken at random of 10 rows, {out.stat().st_size / 1e6:.1f} MB\n")
     [(roots, config)] = Files.made
     assert (roots, config.dpi) == ([str(a), str(b)], 200)
+    assert said_by("view", table.parts[0].path, "-o", out, "--quiet") == (0, "", "")
     code, said, _ = said_by("view", table.parts[0].path, "-o", out, "--json")
     assert (code, json.loads(said)) == (
         0,

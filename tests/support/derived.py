@@ -65,8 +65,14 @@ stop-after = "3h55m"
 penalties = false
 ```
 
-It may hold every option except `--out`, `--recipe` and those about logging. A flag on the command line, or a keyword
-argument in Python, wins over the recipe, and the recipe over the default.
+It may hold every option except `--out`, `--recipe` and those about logging.
+
+## Environment
+
+`BATCHOCR_MODEL`, `BATCHOCR_CACHE` and `BATCHOCR_PASSWORD` stand for `--model`, `--cache` and `--password`. A flag on
+the command line, or a keyword argument in Python, wins over the environment, the environment over the recipe, and the
+recipe over the default. A variable that is empty is not there. `doctor` loads a model, and `verify` compares one, only
+if `--model` is given.
 """
 
 
