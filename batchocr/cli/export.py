@@ -87,7 +87,7 @@ def export(
     config = make_config(flags)
     names, num_rows = _names_in(opened)
     roots = opened.input_roots if roots is None else roots
-    bar = counting_bar(total=num_rows, unit="pages")
+    bar = counting_bar(total=num_rows, what="exporting", unit="pages")
     with bar, ExportFolder(folder_path) as folder, SourceFiles(roots, config) as sources:
         done = Export(opened, folder, named, format_options, sources, on_document=bar.update).run(names)
     if as_json:

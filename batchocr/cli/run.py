@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from batchocr.cli import options
-from batchocr.cli.console import LogFormat, configure_logging, printable_lines, quieten_libraries, write_line
+from batchocr.cli.console import (
+    LogFormat,
+    configure_logging,
+    has_terminal,
+    printable_lines,
+    quieten_libraries,
+    write_line,
+)
 from batchocr.cli.signals import how_to_continue, stop_on_signals
 from batchocr.config import Config, make_config
 from batchocr.data import counted
@@ -65,7 +72,7 @@ def config_of_run(
 
 def progress_on_stderr() -> Progress:
     """A bar on a terminal. Logs as JSON go through a pipe, which is none."""
-    return ProgressBar() if sys.stderr.isatty() else ProgressLog()
+    return ProgressBar() if has_terminal() else ProgressLog()
 
 
 def _conclude(report: Report, config: Config, out: str) -> None:

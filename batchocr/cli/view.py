@@ -96,7 +96,7 @@ def view(
     require_replaceable(path)
     remove_leftovers([path])
     choice, findings = _chosen(opened, sort, sample, config.pages, audit_path)
-    bar = counting_bar(total=len(choice.rows), unit="pages")
+    bar = counting_bar(total=len(choice.rows), what="drawing", unit="pages")
     with bar, SourceFiles(roots or opened.input_roots, config) as source_files:
         written = write_review(path, choice, opened, source_files, findings=findings, step=bar.update)
     _tell(path, choice, written, as_json=as_json, quiet=quiet)
