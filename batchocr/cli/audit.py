@@ -64,7 +64,13 @@ def audit(
     """Have a second reader of another family, PP-OCR, read pages of a TABLE on the CPU, and list what it does not
     confirm: text omitted, invented, or different. Prints how much of the whole table that is, with 95 % intervals.
     Needs the extra `audit`. Stopped, it goes on where it was; pages that could not be drawn again are tried again.
-    Exits with 3 if more is omitted or different than allowed, or if pages cannot be drawn again."""
+    Exits with 3 if more is omitted or different than allowed, or if pages cannot be drawn again.
+
+    Examples:
+    batchocr audit results.parquet -o audit.parquet
+    batchocr audit results.parquet --worst 50 -o worst.parquet
+    batchocr audit results.parquet --max-omitted 0.01 -o audit.parquet
+    """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.documents.audit.audit import audit_table
     from batchocr.documents.audit.sample import choice_of

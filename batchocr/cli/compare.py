@@ -43,7 +43,12 @@ def compare(
 ) -> None:
     """Compare two tables page by page: their text, blocks and status; the most changed pages first. Rows are matched by
     source and page_index, in whatever order they are. Other settings are allowed, and shown: for another model, another
-    dtype, or the same shard run twice."""
+    dtype, or the same shard run twice.
+
+    Examples:
+    batchocr compare before.parquet after.parquet
+    batchocr compare before.parquet after.parquet --max-change 0.01
+    """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.tables import comparison
     from batchocr.tables.opened import open_rows

@@ -11,12 +11,14 @@ import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal, TypeVar
 
 import typer
 from tqdm import tqdm
 
 from batchocr.errors import OutputError
+from batchocr.job.progress import Progress, ProgressBar, ProgressLog
 
 logger = logging.getLogger(__name__)
 
@@ -117,21 +119,11 @@ def quieten_libraries(*, downloads: bool) -> None:
 
 def counting_bar(iterable: Iterable[T] | None = None, *, what: str, unit: str, total: int | None = None) -> tqdm[T]:
     """A bar on a terminal, else a line in the log every ten seconds; neither if only warnings are logged."""
-    if not has_terminal():
-        return tqdm(
-            iterable,
-            what,
-            total,
-            file=_LogLines(),
-            unit=f" {unit}",
-            bar_format=f"{what}: {_HOW_FAR}",
-            leave=False,
-            miniters=1,
-            mininterval=_LINE_INTERVAL_S,
-            delay=_LINE_INTERVAL_S,
-        )
-    is_quiet = not logger.isEnabledFor(logging.INFO)
-    return tqdm(iterable, what, total, unit=f" {unit}", bar_format=COUNTING, disable=is_quiet, leave=False)
+    bar = partial(tqdm, iterable, what, total, unit=f" {unit}", leave=False)
+    if has_terminal():
+        return bar(bar_format=COUNTING, disable=not logger.isEnabledFor(logging.INFO))
+    often = {"miniters": 1, "mininterval": _LINE_INTERVAL_S, "delay": _LINE_INTERVAL_S}
+    return bar(file=_LogLines(), bar_format=f"{what}: {_HOW_FAR}", **often)
 
 
 class _LogLines(io.TextIOBase):
@@ -146,6 +138,11 @@ class _LogLines(io.TextIOBase):
 def has_terminal() -> bool:
     """Whether stderr is a terminal, and has room for a bar: that of a container may have no width."""
     return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+
+
+def progress_on_stderr() -> Progress:
+    """A bar on a terminal. Logs as JSON go through a pipe, which is none."""
+    return ProgressBar() if has_terminal() else ProgressLog()
 
 
 def write_line(text: str) -> None:

@@ -41,7 +41,13 @@ def doctor(
 ) -> None:
     """Show what this machine and each of its devices offer, which kernels a run would use and how exact they are; with
     --model, also whether that model loads and fits here, and what a run would plan. Exits with 0 if all of it works,
-    with 5 if the model cannot be loaded, else with 2."""
+    with 5 if the model cannot be loaded, else with 2.
+
+    Examples:
+    batchocr doctor
+    batchocr doctor --model ./model
+    batchocr doctor --model ./model --compare vit-dtype=fp8 --input page.pdf
+    """
     configure_logging("json" if as_json else "text", logging.DEBUG if verbose else logging.WARNING)
     options.refuse_both("--quiet", quiet, "--verbose", verbose)
     quieten_libraries(downloads=quiet or "model" not in flags or not sys.stderr.isatty())

@@ -71,7 +71,13 @@ def export(
     """Write a file, or a folder, for each document of a TABLE, its pages put together: under DIR, by the path of its
     source. Figures are cut out of the documents. Run it again to write only what is new; a file in DIR that an export
     did not write is never replaced. Exits with 3 if a figure or a document is missing, with 6 if the table cannot be
-    read or nothing can be written."""
+    read or nothing can be written.
+
+    Examples:
+    batchocr export results.parquet --to texts
+    batchocr export results.parquet --to texts --format html,pdf
+    batchocr export results.parquet --to texts --input ./scans
+    """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.documents.export.export import Export
     from batchocr.documents.export.folder import ExportFolder

@@ -17,77 +17,39 @@ cache shard password actors pages-per-task only max-page-error-rate max-degraded
 """
 """The options that people use, first what they use most."""
 
-EXAMPLES: Final = """
-batchocr run ./scans -o results.parquet
-batchocr run 'reports/**/*.pdf' --pages 1-3 -o first-pages.jsonl
-batchocr run ./archive --shard 2/8 --stop-after 3h55m -o part-2.parquet
-find . -name '*.pdf' -print0 | batchocr run -0 - -o results.parquet
-batchocr inspect ./scans
-batchocr inspect ./scans --read 50
-batchocr inspect ./scans --like results.parquet.report.json
-batchocr verify results.parquet ./scans
-batchocr verify 'part-*.parquet' ./scans --max-page-error-rate 0
-batchocr verify results.parquet ./scans --json
-batchocr view results.parquet
-batchocr view results.parquet --input ./scans --pages 1-3 -o first.html
-batchocr view results.parquet --audit audit.parquet
-batchocr audit results.parquet -o audit.parquet
-batchocr audit results.parquet --worst 50 -o worst.parquet
-batchocr audit results.parquet --max-omitted 0.01 -o audit.parquet
-batchocr export results.parquet --to texts
-batchocr export results.parquet --to texts --format html,pdf
-batchocr export results.parquet --to texts --input ./scans
-batchocr compare before.parquet after.parquet
-batchocr compare before.parquet after.parquet --max-change 0.01
-batchocr ray /shared/scans -o /shared/table
-batchocr ray s3://bucket/scans/ --address auto -o s3://bucket/table/
-batchocr merge 'part-*.parquet' -o results.parquet
-batchocr merge results.parquet --prefer again.parquet -o better.parquet
-batchocr doctor
-batchocr doctor --model ./model
-batchocr doctor --model ./model --compare vit-dtype=fp8 --input page.pdf
-"""
-"""Of every command, the simplest first."""
-
 _NAMES_WIDTH: Final = 28
 """Letters of an option's names and value that leave its text room beside them; with more, the text begins below."""
 _IN_FULL: Final = "batchocr.help_in_full"
 
-EXIT_CODES: Final = """
-0    every page read, in full or in part
-1    internal error: a bug, or a device or workers that fail
-2    wrong usage
-3    more pages failed, or degraded, than allowed, or worse than before
-4    nothing to read
-5    the model cannot be loaded
-6    the output cannot be written, or belongs to other settings
-75   stopped before the end: run the same command again to continue
-130  interrupted: likewise
-"""
-"""Of `run` and `ray`; the other commands say in a sentence when they exit with what."""
-
 
 class Command(TyperCommand):
-    """A command whose `-h` fits on a screen, and whose `--help` says everything."""
+    """A command whose `-h` fits on a screen, and whose `--help` says everything.
+
+    Its docstring is what it does, then examples, the simplest first, and, if it has them, exit codes: each begins after
+    an empty line, with its title.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_IN_FULL] = "--help" in args
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        said, examples, *others = (self.help or "").split("\n\n")
         parameters: list[Any] = self.get_params(ctx)
         options = [each for each in parameters if each.param_type_name == "option"]
         in_full = ctx.meta[_IN_FULL] or len(options) <= MAX_SHORT
         self.format_usage(ctx, formatter)
-        self.format_help_text(ctx, formatter)
-        examples = _examples(self.name)
-        _write_lines("Examples", examples if in_full else examples[:3], formatter)
-        if arguments := [each for each in parameters if each not in options]:
+        formatter.write("\n")
+        with formatter.indentation():
+            formatter.write_text(said)
+        _write_section(examples.splitlines()[: None if in_full else 4], formatter)
+        if arguments := [(each.metavar, each.help) for each in parameters if each not in options]:
             with formatter.section("Arguments"):
-                formatter.write_dl([(each.metavar, each.help) for each in arguments], _NAMES_WIDTH)
+                formatter.write_dl(arguments, _NAMES_WIDTH)
         if in_full:
             _write_all(options, formatter)
-            _write_lines("Exit codes", (self.epilog or "").strip().splitlines(), formatter)
+            for each in others:
+                _write_section(each.splitlines(), formatter)
             return
         by_name = {name: each for each in options for name in each.opts}
         used = [by_name[f"--{name}"] for name in USED_MOST.split() if f"--{name}" in by_name][:MAX_SHORT]
@@ -102,19 +64,15 @@ class Group(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
-        _write_lines("Examples", [_examples(name)[0] for name in self.commands], formatter)
+        simplest = ((each.help or "").partition("Examples:\n")[2] for each in self.commands.values())
+        _write_section(["Examples:", *(text.partition("\n")[0] for text in simplest)], formatter)
         self.format_commands(ctx, formatter)
         _write_all(self.get_params(ctx), formatter)
 
 
-def _examples(name: str | None) -> list[str]:
-    return [line for line in EXAMPLES.splitlines() if f"batchocr {name} " in f"{line} "]
-
-
-def _write_lines(title: str, lines: list[str], formatter: Any) -> None:
-    if lines:
-        with formatter.section(title):
-            formatter.write("".join(f"  {line}\n" for line in lines))
+def _write_section(lines: list[str], formatter: Any) -> None:
+    """Its title, then its lines as they are."""
+    formatter.write("\n" + "\n  ".join(lines) + "\n")
 
 
 def _write_all(options: Iterable[Any], formatter: Any) -> None:

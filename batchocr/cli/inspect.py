@@ -12,9 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from batchocr.cli import options
+from batchocr.cli import console, options
 from batchocr.cli.console import configure_logging, counting_bar, print_out, printable, quieten_libraries
-from batchocr.cli.run import progress_on_stderr
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import RUN, Config, Option, make_config
 from batchocr.data import ErrorKind
@@ -62,7 +61,13 @@ def inspect(
 ) -> None:
     """Look at the INPUTs before a long run: formats and what will be skipped, pages, documents that are encrypted,
     damaged or identical, page sizes, text layers; and with --read or --like, how long reading would take. Only --read
-    loads the model, and the options of the model are for it. Of long documents, a sample of pages is looked at."""
+    loads the model, and the options of the model are for it. Of long documents, a sample of pages is looked at.
+
+    Examples:
+    batchocr inspect ./scans
+    batchocr inspect ./scans --read 50
+    batchocr inspect ./scans --like results.parquet.report.json
+    """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     options.refuse_both("--read", read is not None, "--like", like is not None)
     quieten_libraries(downloads=quiet or not sys.stderr.isatty())
@@ -86,7 +91,7 @@ def inspect(
             opening_s = time.perf_counter() - started_s
             survey = _look(found, config)
             if survey.readable_pages:
-                progress = ProgressLog() if quiet else progress_on_stderr()
+                progress = ProgressLog() if quiet else console.progress_on_stderr()
                 documents = draw(sorted(survey.wanted, key=lambda wanted: wanted[0].source), read)
                 sample = read_pages(session, documents, progress, opening_s=opening_s)
                 estimate = estimate_by(sample, survey.distinct_pages)

@@ -14,7 +14,7 @@ from batchocr.cli.compare import compare
 from batchocr.cli.console import LogFormat, configure_logging, print_out
 from batchocr.cli.doctor import doctor
 from batchocr.cli.export import export
-from batchocr.cli.help import EXIT_CODES, Command, Group
+from batchocr.cli.help import Command, Group
 from batchocr.cli.inspect import inspect
 from batchocr.cli.json_stderr import json_stderr
 from batchocr.cli.merge import merge
@@ -109,4 +109,4 @@ for _command, _said in (
     (merge, "Make one table of several, such as those of shards."),
     (doctor, "Show what this machine offers and, with --model, whether a model fits."),
 ):
-    app.command(cls=Command, short_help=_said, epilog=EXIT_CODES if _command in (run, ray) else None)(_command)
+    app.command(cls=Command, short_help=_said)(_command)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from batchocr.cli import options
-from batchocr.cli.console import printable_lines, write_line
-from batchocr.cli.run import config_of_run, progress_on_stderr, tell_the_end
+from batchocr.cli.console import printable_lines, progress_on_stderr, write_line
+from batchocr.cli.run import config_of_run, tell_the_end
 from batchocr.cli.signals import stop_on_signals
 from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option
 from batchocr.data import counted
@@ -72,7 +72,13 @@ def ray(
     log_format: options.LogFormat = "text",
 ) -> None:
     """Read the INPUTs on all machines of a Ray cluster, with an actor for each GPU, into a folder that is read as one
-    table. Run it again to continue where it was stopped. INPUTs and folder are where all machines see them."""
+    table. Run it again to continue where it was stopped. INPUTs and folder are where all machines see them. Exit codes
+    are those of `batchocr run`.
+
+    Examples:
+    batchocr ray /shared/scans -o /shared/table
+    batchocr ray s3://bucket/scans/ --address auto -o s3://bucket/table/
+    """
     config = config_of_run(flags, recipe, log_format, quiet=quiet, verbose=verbose)
     from batchocr.ray.cluster import Cluster
     from batchocr.ray.cluster_run import run_with

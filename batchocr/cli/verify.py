@@ -47,7 +47,13 @@ def verify(
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
     stale, duplicate, surplus, gone or failed, that cannot be checked, or was made with other settings, and exits
     with 3 if there is more than --max-page-error-rate and --max-degraded-rate allow. Documents that are gone, of which
-    the table keeps the rows, count with --strict."""
+    the table keeps the rows, count with --strict.
+
+    Examples:
+    batchocr verify results.parquet ./scans
+    batchocr verify 'part-*.parquet' ./scans --max-page-error-rate 0
+    batchocr verify results.parquet ./scans --json
+    """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.cli.verifier import Verifier, asked_for, tables_among
     from batchocr.tables.opened import find_tables

@@ -81,7 +81,13 @@ def view(
 ) -> None:
     """Write one HTML file to look through: pages with numbered boxes, and beside them what was read, with formulas and
     tables drawn. It loads nothing and can be mailed. Marks that are given in it stay in the browser, and can be saved
-    as JSON Lines. Exits with 3 if pages are without their picture, as their files are missing or have changed."""
+    as JSON Lines. Exits with 3 if pages are without their picture, as their files are missing or have changed.
+
+    Examples:
+    batchocr view results.parquet
+    batchocr view results.parquet --input ./scans --pages 1-3 -o first.html
+    batchocr view results.parquet --audit audit.parquet
+    """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.documents.review.review import require_replaceable, write_review
     from batchocr.processes.source_files import SourceFiles

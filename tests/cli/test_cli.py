@@ -21,7 +21,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from batchocr.cli.console import print_out
-from batchocr.cli.help import EXAMPLES, MAX_SHORT
+from batchocr.cli.help import MAX_SHORT
 from batchocr.cli.main import app
 from batchocr.cli.options import ALL, Flags, takes_options
 from batchocr.cli.signals import LONGEST_ENDING_S
@@ -97,7 +97,10 @@ def test_every_command_can_be_quiet(name: str) -> None:
     assert any("-q" in parameter.opts for parameter in group.commands[name].params)
 
 
-@pytest.mark.parametrize("example", EXAMPLES.split("\n")[1:-1])
+@pytest.mark.parametrize(
+    "example",
+    re.findall(r"\n    (batchocr .*|find .*)", "".join(str(one.callback.__doc__) for one in app.registered_commands)),
+)
 def test_every_example_of_the_help_is_a_command_line_that_is_understood(example: str) -> None:
     name, *arguments = shlex.split(example.partition("batchocr ")[2])
     group = typer.main.get_command(app)
