@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs, ErrorDetails
 
-from batchocr.data import FigureUse, TextLayerUse
+from batchocr.data import FigureUse, TextLayerUse, valid_text
 from batchocr.errors import UsageError
 from batchocr.option_values import (
     Count,
@@ -443,6 +443,13 @@ def make_config(options: Mapping[str, Any], recipe: str | None = None) -> Config
     if config.dpi < _READABLE_DPI:
         logger.warning("--dpi %d: letters may be too small to be read; the default is 200", config.dpi)
     return config
+
+
+def given_options(config: Config) -> dict[str, Any]:
+    """The options that differ from their defaults, but never a password."""
+    fields = (field for field in dataclasses.fields(Config) if field.name != "password")
+    given = {field.name: value for field in fields if (value := getattr(config, field.name)) != field.default}
+    return {name: valid_text(value) if isinstance(value, str) else value for name, value in given.items()}
 
 
 def for_call(config: Config, options: Mapping[str, Any]) -> Config:

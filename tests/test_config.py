@@ -102,7 +102,7 @@ def test_a_home_folder_is_found_where_no_shell_has_put_its_name(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("path", derived_files(), ids=lambda path: path.name)
-def test_what_is_made_from_config_is_current(path: Path) -> None:
+def test_what_is_made_from_dataclasses_is_current(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == derived_files()[path], "run `make options`"
 
 

@@ -1,4 +1,4 @@
-"""The files made from Config: `python -m tests.support.derived` writes them, and a test compares them."""
+"""The files made from dataclasses: `python -m tests.support.derived` writes them, and a test compares them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer.main
 from batchocr.cli.main import app
 from batchocr.cli.options import Declared, declared_options, shown_default
 from batchocr.config import RECIPE
+from tests.support.schemas import as_text, events_schema, report_schema
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -131,7 +132,12 @@ def _row(option: typer.core.TyperOption) -> str:
 
 def derived_files() -> dict[Path, str]:
     """What each file should hold."""
-    return {_ROOT / "batchocr" / "options.py": options_module(), _ROOT / "docs" / "options.md": options_page()}
+    return {
+        _ROOT / "batchocr" / "options.py": options_module(),
+        _ROOT / "docs" / "options.md": options_page(),
+        _ROOT / "docs" / "report.schema.json": as_text(report_schema()),
+        _ROOT / "docs" / "events.schema.json": as_text(events_schema()),
+    }
 
 
 if __name__ == "__main__":
