@@ -38,7 +38,7 @@ test: $(WITH_TESTS)
 test-all: export BATCHOCR_FULL = 1
 test-all: test
 
-# batchocr/options.py and docs/options.md, after a change to an option in batchocr/config.py.
+# batchocr/options.py and docs/options.md, after a change to an option in batchocr/config.py; the schemas in docs/.
 options: $(WITH_TESTS)
 	$(BIN)/python -m tests.support.derived
 

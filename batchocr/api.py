@@ -151,7 +151,7 @@ def run_with(
     require_writable(table_file(place.path))
     begun_in = None if config.overwrite else dtype_of_rows(place.path)
     with nullcontext(session) if session else closing(Session(config, begun_in=begun_in)) as reading:
-        report = read_into_table(reading, config, found, place.path, stop, progress)
+        report = read_into_table(reading, config, found, place.path, stop, progress, name=os.fspath(out))
         if report.complete:
             place.publish()
     return report

@@ -39,11 +39,17 @@ def compare(
     ] = 20,
     max_change: Annotated[float | None, options.most_flag("--max-change", "all characters changed")] = None,
     as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
 ) -> None:
     """Compare two tables page by page: their text, blocks and status; the most changed pages first. Rows are matched by
     source and page_index, in whatever order they are. Other settings are allowed, and shown: for another model, another
-    dtype, or the same shard run twice."""
-    configure_logging("json" if as_json else "text", logging.INFO)
+    dtype, or the same shard run twice.
+
+    Examples:
+    batchocr compare before.parquet after.parquet
+    batchocr compare before.parquet after.parquet --max-change 0.01
+    """
+    configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.tables import comparison
     from batchocr.tables.opened import open_rows
     from batchocr.tables.schema import different_settings
@@ -56,7 +62,8 @@ def compare(
     unmatched = common and not found.rows and found.only_first + found.only_second > 0
     too_much = max_change is not None and (unmatched or found.change > max_change)
     exit_code = ExitCode.TOO_MANY_FAILURES if too_much else ExitCode.DONE
-    print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
+    if as_json or not quiet:
+        print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
     if not found.rows + found.only_first + found.only_second:
         logger.warning("neither table has a row: there was nothing to compare")
     if unmatched:

@@ -46,10 +46,16 @@ def merge(
             "once, in the order of the run.",
         ),
     ] = None,
+    quiet: options.QuietCheck = False,
 ) -> None:
     """Make one table of the tables of several shards, row for row what a single run would have written; a run into it
-    continues it. Refuses parts that were made with other settings, or that have the same page twice."""
-    configure_logging("text", logging.INFO)
+    continues it. Refuses parts that were made with other settings, or that have the same page twice.
+
+    Examples:
+    batchocr merge 'part-*.parquet' -o results.parquet
+    batchocr merge results.parquet --prefer again.parquet -o better.parquet
+    """
+    configure_logging("text", logging.WARNING if quiet else logging.INFO)
     from batchocr.job.stats.report import require_place
     from batchocr.tables import merge as merging
     from batchocr.tables.opened import open_rows

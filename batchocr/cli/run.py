@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING
 import typer
 
 from batchocr.cli import options
-from batchocr.cli.console import LogFormat, configure_logging, printable_lines, quieten_libraries, write_line
+from batchocr.cli.console import (
+    LogFormat,
+    configure_logging,
+    printable_lines,
+    progress_on_stderr,
+    quieten_libraries,
+    write_line,
+)
 from batchocr.cli.signals import how_to_continue, stop_on_signals
 from batchocr.config import Config, make_config
 from batchocr.data import counted
 from batchocr.errors import ExitCode
-from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
+from batchocr.job.progress import event
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
 from batchocr.tables.files import is_folder
@@ -38,7 +45,25 @@ def run(
     verbose: options.Verbose = False,
     log_format: options.LogFormat = "text",
 ) -> None:
-    """Read every page of the INPUTs into one table, one row per page. Run it again to continue where it was stopped."""
+    """Read every page of the INPUTs into one table, one row per page. Run it again to continue where it was stopped.
+
+    Examples:
+    batchocr run ./scans -o results.parquet
+    batchocr run 'reports/**/*.pdf' --pages 1-3 -o first-pages.jsonl
+    batchocr run ./archive --shard 2/8 --stop-after 3h55m -o part-2.parquet
+    find . -name '*.pdf' -print0 | batchocr run -0 - -o results.parquet
+
+    Exit codes:
+    0    every page read, in full or in part
+    1    internal error: a bug, or a device or workers that fail
+    2    wrong usage
+    3    more pages failed, or degraded, than allowed, or worse than before
+    4    nothing to read
+    5    the model cannot be loaded
+    6    the output cannot be written, or belongs to other settings
+    75   stopped before the end: run the same command again to continue
+    130  interrupted: likewise
+    """
     config = config_of_run(flags, recipe, log_format, quiet=quiet, verbose=verbose)
     from batchocr.api import run_with  # takes time that --help and usage errors do not need
 
@@ -63,11 +88,6 @@ def config_of_run(
     options.refuse_both("--quiet", quiet, "--verbose", verbose)
     options.refuse_both("--overwrite", config.overwrite, "--resume", bool(flags.get("resume")))
     return config
-
-
-def progress_on_stderr() -> Progress:
-    """A bar on a terminal. Logs as JSON go through a pipe, which is none."""
-    return ProgressBar() if sys.stderr.isatty() else ProgressLog()
 
 
 def _conclude(report: Report, config: Config, out: str) -> None:

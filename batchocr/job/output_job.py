@@ -35,15 +35,23 @@ logger = logging.getLogger(__name__)
 
 
 def read_into_table(
-    session: Session, config: Config, found: Found, out: Path, stop: StopSwitch, progress: Progress | None
+    session: Session,
+    config: Config,
+    found: Found,
+    out: Path,
+    stop: StopSwitch,
+    progress: Progress | None,
+    *,
+    name: str | None = None,
 ) -> Report:
-    """Read what was found into the table at `out`, or continue an unfinished one.
+    """Read what was found into the table at `out`, or continue an unfinished one. name: under which the report knows
+    the table, if it goes elsewhere in the end.
 
     A run that is stopped leaves its journal and builds no table; one that fails while reading or writing leaves its
     journal and a report. config: that of the session, or one that differs in what a call may choose. stop: new, of this
     run alone. Raises UsageError, OutputError, ModelError, EngineError.
     """
-    report_file = _report_file(out, config)
+    report_file, table = _report_file(out, config), valid_text(name or str(out))
     require_place(report_file)
     found = replace(found, documents=without_output(found.documents, among(files_of(out, report_file))))
     roots = tuple(map(valid_text, found.roots))
@@ -72,9 +80,10 @@ def read_into_table(
             else:
                 report = run.report()
         except Exception as error:
-            _report_failure(run, error, report_file)
+            _report_failure(run, error, report_file, table)
             raise
-        report = replace(report, worse_documents=len(journal.worsened), worse_pages=sum(journal.worsened.values()))
+        num_pages = sum(journal.worsened.values())
+        report = replace(report, table=table, worse_documents=len(journal.worsened), worse_pages=num_pages)
         write_report(report, report_file)
         if report.complete:
             journal.remove()
@@ -146,6 +155,8 @@ def _write_table(
         doubtful=rows.num_doubtful,
         rows_gone=sum(rows.gone.values()),
         rows_not_asked=sum(rows.not_asked.values()),
+        rows=rows.num_rows,
+        bytes=sum(file.stat().st_size for file in (out.glob("*.parquet") if is_folder(out) else [out])),
     )
 
 
@@ -173,11 +184,11 @@ def _require_time(run: Run) -> None:
         )
 
 
-def _report_failure(run: Run, error: Exception, path: Path) -> None:
+def _report_failure(run: Run, error: Exception, path: Path, table: str) -> None:
     """Write the report of what was done until an error ended the run."""
     said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
     try:
-        write_report(run.report(valid_text(said)), path)
+        write_report(replace(run.report(valid_text(said)), table=table), path)
     except OutputError as in_the_way:
         logger.warning("there is no report of this run: %s", in_the_way)
     else:

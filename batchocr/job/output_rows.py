@@ -45,6 +45,7 @@ class OutputRows:
         """Of all rows."""
         self.num_doubtful = 0
         """Of the rows that this run is about."""
+        self._num_read = 0
         self._plan = plan
         self._journal = journal
         self._prune = prune
@@ -72,11 +73,17 @@ class OutputRows:
         """Yield the rows, in order."""
         return iter(self._rows)
 
+    @property
+    def num_rows(self) -> int:
+        """How many there are."""
+        return int(np.count_nonzero(self._is_kept)) + self._num_read
+
     def _load(self, row: Unread) -> PageResult:
         result = self._journal.read(row.source, row.page_index)
         if row.version is not None:
             result = replace(result, file_bytes=row.version[0], file_mtime_ns=row.version[1])
         if row.number < 0:
+            self._num_read += 1
             self.quality.add(result)
             self.num_doubtful += row.is_asked and is_doubtful(result)
         return result

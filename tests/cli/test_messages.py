@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import errno
 import os
+import pty
 import re
 import signal
+import sys
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import typer
 from tqdm import tqdm
 
 import batchocr
-from batchocr.cli import main
+from batchocr.cli import console, main
 from batchocr.cli.console import COUNTING
 from batchocr.cli.signals import stop_on_signals
 from batchocr.config import Config
@@ -60,6 +63,36 @@ def test_a_full_disk_is_no_bug_and_the_message_says_what_to_do(
 def test_the_rate_of_a_slow_bar_is_still_so_many_a_second() -> None:
     shown = tqdm.format_meter(2, 40, 20.0, ncols=80, unit=" pages", bar_format=COUNTING)
     assert "2 of 40 pages" in shown and "0.10 pages/s" in shown
+
+
+@pytest.mark.parametrize("level", ["INFO", "WARNING"])
+def test_without_a_terminal_a_command_logs_how_far_it_is_unless_it_is_quiet(
+    level: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(console, "_LINE_INTERVAL_S", 0.0)
+    caplog.set_level(level, logger="batchocr")
+    with console.counting_bar(what="exporting", total=40, unit="pages") as bar:
+        bar.update(8)
+    assert list(console.counting_bar(iter("ab"), what="merging", unit="rows")) == ["a", "b"]
+    said = [message.partition(" [")[0] for message in caplog.messages]
+    assert [line for line in said if not line.startswith(("exporting: 0", "merging: 0", "merging: 1"))] == (
+        ["exporting: 8 of 40 pages", "merging: 2 of ? rows"] if level == "INFO" else []
+    )
+
+
+def test_a_command_of_less_than_ten_seconds_logs_no_line_of_its_progress(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="batchocr")
+    assert list(console.counting_bar(range(3), what="merging", unit="rows")) == [0, 1, 2]
+    assert caplog.messages == []
+
+
+def test_a_terminal_without_width_has_no_room_for_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with open(ours), open(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        for columns in (0, 80):
+            termios.tcsetwinsize(theirs, (24, columns))
+            assert console.has_terminal() == (columns > 0)
 
 
 def test_a_folder_without_a_table_is_called_a_folder(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Text is what the model wrote, with formulas between dollar signs: Docling's own 
 
 from __future__ import annotations
 
-import mimetypes
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -47,10 +46,20 @@ try:
 except ImportError as error:
     raise UsageError("--format docling needs docling-core: pip install 'batchocr[docling]'") from error
 
-REVISION: Final = 3
+REVISION: Final = 4
 
 _LABELS: Final = dict.fromkeys(FOOTNOTES, DocItemLabel.FOOTNOTE) | {"ref_text": DocItemLabel.REFERENCE}
 _LANGUAGES: Final = {language.value.lower(): language for language in CodeLanguageLabel}
+_MIME_TYPES: Final = {
+    "application/pdf": ["pdf"],
+    "image/png": ["png"],
+    "image/gif": ["gif"],
+    "image/bmp": ["bmp", "dib"],
+    "image/jpeg": ["jpg", "jpeg", "jfif"],
+    "image/tiff": ["tif", "tiff"],
+}
+"""By suffixes: those that Docling takes on every machine. It refuses others, unless the system that reads them has a
+table of its own with image/webp and the like in it."""
 _POINTS_PER_INCH: Final = 72
 _MAX_LEVEL: Final = 100
 
@@ -196,7 +205,8 @@ def _origin(document: AssembledDocument) -> DocumentOrigin | None:
     if document.doc_id is None:
         return None
     filename = document.source.rpartition("/")[2]
-    mimetype = mimetypes.guess_type(filename)[0] or "application/octet-stream"
+    suffix = filename.rpartition(".")[2].lower()
+    mimetype = next((kind for kind, suffixes in _MIME_TYPES.items() if suffix in suffixes), "application/octet-stream")
     return DocumentOrigin(mimetype=mimetype, binary_hash=int(document.doc_id[-16:], 16), filename=filename)
 
 

@@ -226,6 +226,21 @@ class Report:
     that were removed."""
     rows_not_asked: int = 0
     """The other rows of earlier runs that are no items of this run, in the same way."""
+    started: str = ""
+    """When the run began, in UTC, as in 2026-01-31T23:59:59+00:00; `ended` likewise."""
+    ended: str = ""
+    host: str = ""
+    version: str = ""
+    """Of batchocr."""
+    inputs: tuple[str, ...] = ()
+    """The first hundred INPUTs, as they were given."""
+    options: Mapping[str, Setting | tuple[int, int]] = field(default_factory=dict)
+    """Those that differ from their defaults, wherever they were given; never a password."""
+    table: str = ""
+    """Where the table is, or was to be, as it was given."""
+    rows: int | None = None
+    """Of the table; None if it was not written. `bytes` likewise."""
+    bytes: int | None = None
 
     @property
     def complete(self) -> bool:
