@@ -24,7 +24,7 @@ from batchocr.pages.input.objects import documents_matching
 from batchocr.storage.objects import StoredObject, fetch, list_below, look_at, put, remove
 from batchocr.storage.temporary import new_folder
 from batchocr.storage.uris import is_uri, parse_uri
-from batchocr.tables.atomic import atomic_file, writing
+from batchocr.tables.atomic import atomic_file, open_locked, writing
 from batchocr.tables.earlier import require_ours
 from batchocr.tables.files import (
     CLUSTER_REPORT_NAME,
@@ -78,12 +78,14 @@ class OutputPlace:
         report_path(self.path).unlink(missing_ok=True)
 
     def prepare(self, *, overwrite: bool) -> None:
-        """Bring to `path` what a run has to continue. Raises OutputError, also if no table can be put into the
-        store."""
+        """Bring to `path` what a run has to continue. Raises OutputError, also if no table can be put into the store,
+        or another run is at work."""
         if self._uri is None:
             return
         logger.info("the table is made in %s and put to %s at the end", self.path.parent, self._uri)
-        if not overwrite and table_file(self.path).exists() and not journal_path(self.path).exists():
+        if journal_path(self.path).exists():
+            open_locked(journal_path(self.path)).close()  # else the copies are those of a run that is at work
+        elif not overwrite and table_file(self.path).exists():
             self.publish()
         self._copy_stored(overwrite=overwrite)
         self._try_to_put()

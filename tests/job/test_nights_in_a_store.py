@@ -239,3 +239,19 @@ def test_a_folder_is_made_and_read_where_there_was_none(
     assert stand_in.command("merge", f"s3://{BUCKET}/new/", "--out", out)[0] == 6
     assert stand_in.command("merge", f"s3://{BUCKET}/new/", "--out", out, "--overwrite")[0] == 0
     assert texts(rows_of("merged/")) == texts(rows_of("new/"))
+
+
+def test_a_second_run_at_once_is_refused_and_does_not_disturb_the_first(
+    store: ObjectStore, archive: Path, usual: dict[str, Any]
+) -> None:
+    refused = []
+
+    def start_another(_: batchocr.RunProgress) -> None:
+        if not refused:
+            with pytest.raises(OutputError, match="another run is writing") as error:
+                night(archive, usual, "table.parquet")
+            refused.append(error)
+
+    draw_pdf(archive / "in" / "a.pdf", "a")
+    assert night(archive, usual, "table.parquet", progress=start_another).pages_read == 1
+    assert refused and len(rows_of("table.parquet")) == 5 * PAGES + 1
