@@ -106,6 +106,43 @@ def test_headers_page_footnotes_and_the_caption_that_it_continues_part_no_table(
     assert [piece.content for piece in one.captions] == ["Table 1", "Table 1 (continued)"]
 
 
+def row(*cells: str) -> str:
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def test_a_repeated_heading_outweighs_a_column_more_and_the_other_part_is_stretched() -> None:
+    wide = '<tr><td>Year</td><td colspan="2">Flow</td></tr>'
+    for first, second, whole in [
+        (
+            row("1", "a"),
+            wide + row("2", "•", "b"),
+            wide + '<tr><td>1</td><td colspan="2">a</td></tr>' + row("2", "•", "b"),
+        ),
+        (
+            row("1", "a"),
+            HEADER + row("2", "•", "b"),
+            wide + '<tr><td>1</td><td colspan="2">a</td></tr>' + row("2", "•", "b"),
+        ),
+    ]:
+        [one] = tables([table(HEADER + first)], [table(second)])
+        assert one.content == f"<table>{whole}</table>"
+    narrow = row("3", "c")
+    [one] = tables([table(wide + row("1", "•", "a"))], [table(HEADER + narrow)], [table(narrow)])
+    stretched = '<tr><td>3</td><td colspan="2">c</td></tr>'
+    assert one.content == f"<table>{wide}{row('1', '•', 'a')}{stretched}{stretched}</table>"
+    title = "<tr><td>Flow of the rivers</td></tr>"
+    assert len(tables([table(title + row("1", "2"))], [table(title + row("1", "2", "3"))])) == 2
+
+
+def test_captions_below_a_table_and_footnotes_within_do_not_part_it_if_its_heading_is_repeated() -> None:
+    below = Block("table_caption", (0.1, 0.51, 0.9, 0.53), 0, "Table 1: flow")
+    note = Block("table_footnote", (0.1, 0.52, 0.9, 0.54), 0, "m³/s")
+    [one] = tables([table(HEADER + row("1", "2")), note], [table(HEADER + row("3", "4")), below])
+    assert one.content == f"<table>{HEADER}{row('1', '2')}{row('3', '4')}</table>"
+    assert [piece.content for piece in (*one.captions, *one.footnotes)] == ["Table 1: flow", "m³/s"]
+    assert len(tables([table(HEADER + row("1", "2")), note], [table(row("3", "4")), below])) == 2
+
+
 @pytest.mark.slow
 def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
     many = 10_000

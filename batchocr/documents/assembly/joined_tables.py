@@ -1,0 +1,120 @@
+"""A table that goes on over pages: whether the next is its rest, and its rows as one table."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Final
+
+from rapidfuzz import fuzz
+
+from batchocr.documents.assembly.tables import ANY_TAG, MAX_HEADER_ROWS, Cell, TableCells
+
+_SAME_CELL: Final = 85.0
+"""Similarity, of 100, of two readings of one header cell."""
+_COMPARED: Final = 200
+"""Characters of a cell that are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePart:
+    """What one page has of a table."""
+
+    cells: TableCells
+    num_repeated: int = 0
+    """Rows at its top that repeat the heading."""
+    starts: Sequence[int] = ()
+    """The columns in which the cells of the heading begin; those of the first part if it is empty."""
+
+
+def next_part(parts: Sequence[TablePart], rest: TableCells) -> TablePart | None:
+    """The table `rest` as what follows these parts; None if it is another table.
+
+    It is their rest if it repeats the heading, in two cells at least, or has as many columns. A repeated heading may
+    reach over other columns: a list in a cell is sometimes read as a column more.
+    """
+    last = parts[-1]
+    has_as_many = rest.num_columns == last.cells.num_columns
+    num_repeated = _num_repeated(parts[0].cells.rows, rest.rows)
+    if rest.says_more or not (
+        has_as_many or (num_repeated and sum(bool(_plain(cell.html)) for cell in rest.rows[0]) > 1)
+    ):
+        return None
+    return TablePart(rest, num_repeated, _starts(rest) if num_repeated else last.starts)
+
+
+def joined(parts: Sequence[TablePart]) -> str:
+    """The HTML of a table that several pages have, without the headings that are repeated."""
+    first = parts[0].cells
+    heading = _starts(first)
+    columns_of = [_Columns(part.starts or heading, part.cells.num_columns) for part in parts]
+    widths = [max(of_parts) for of_parts in zip(*(columns.widths for columns in columns_of), strict=True)]
+    rows: list[str] = []
+    for part, columns in zip(parts, columns_of, strict=True):
+        is_stretched = columns.widths != widths
+        for index in range(part.num_repeated, len(part.cells.rows)):
+            cells = part.cells.rows[index]
+            if is_stretched:
+                cells = [columns.stretched(cell, widths) for cell in cells]
+            if is_stretched:
+                rows.append(_row_html(cells))
+            else:
+                start, end = part.cells.row_ends[index]
+                rows.append(part.cells.html[start:end])
+    return "".join([first.html[: first.row_ends[0][0]], *rows, first.html[first.row_ends[-1][1] :]])
+
+
+class _Columns:
+    """The columns of a table, in groups: those below each cell of its heading."""
+
+    def __init__(self, starts: Sequence[int], num_columns: int) -> None:
+        self._edges = [*starts, num_columns]
+        self.widths = [end - start for start, end in pairwise(self._edges)]
+
+    def stretched(self, cell: Cell, widths: Sequence[int]) -> Cell:
+        """The cell where groups have these widths, which are no smaller: the last column of a group takes the rest."""
+        edges = [0, *accumulate(widths)]
+
+        def moved(column: int) -> int:
+            group = bisect_right(self._edges, column) - 1
+            return edges[group] + column - self._edges[group]
+
+        column = moved(cell.column)
+        return replace(cell, column=column, colspan=moved(cell.end_column) - column)
+
+
+def _starts(table: TableCells) -> list[int]:
+    return [cell.column for cell in table.rows[0]]
+
+
+def _row_html(cells: Sequence[Cell]) -> str:
+    return f"<tr>{''.join(cell.tag(cell.rowspan) for cell in cells)}</tr>"
+
+
+def _num_repeated(first: Sequence[Sequence[Cell]], second: Sequence[Sequence[Cell]]) -> int:
+    """How many rows at the top of the second table are those at the top of the first."""
+    reach = whole = 0
+    pairs = zip(first[:MAX_HEADER_ROWS], second[: len(second) - 1], strict=False)
+    for index, (one, other) in enumerate(pairs):
+        if not _same_row(one, other):
+            break
+        reach = max([reach, *(cell.end_row - 1 for cell in other)])
+        if reach == index:  # no cell reaches into the next row
+            whole = index + 1
+    return whole
+
+
+def _same_row(one: Sequence[Cell], other: Sequence[Cell]) -> bool:
+    """Whether two rows have the same cells, but for what was misread and for their widths; not if they have no text."""
+    texts = [(_plain(a.html), _plain(b.html)) for a, b in zip(one, other, strict=False)]
+    return (
+        [cell.rowspan for cell in one] == [cell.rowspan for cell in other]
+        and any(text for text, _ in texts)
+        and all(fuzz.ratio(text, of_other) >= _SAME_CELL for text, of_other in texts)
+    )
+
+
+def _plain(html: str) -> str:
+    return " ".join(ANY_TAG.sub(" ", html[: 4 * _COMPARED]).split())[:_COMPARED].casefold()
