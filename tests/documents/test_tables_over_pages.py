@@ -143,6 +143,42 @@ def test_captions_below_a_table_and_footnotes_within_do_not_part_it_if_its_headi
     assert len(tables([table(HEADER + row("1", "2")), note], [table(row("3", "4")), below])) == 2
 
 
+@pytest.mark.parametrize("repeated", ["", HEADER])
+def test_a_row_that_a_page_end_cuts_is_whole_again(repeated: str) -> None:
+    for last, rest, whole in [
+        (("1900", "It rose in"), ("", "spring."), ("1900", "It rose in spring.")),
+        (("1900", "It was mea-"), ("", "sured."), ("1900", "It was measured.")),
+        (("1900", "这一点已经"), ("", "得到证实"), ("1900", "这一点已经得到证实")),
+        (("1900", "<b>a</b>"), (" ", "b"), ("1900", "<b>a</b> b")),
+    ]:
+        [one] = tables([table(HEADER + row(*last))], [table(repeated + row(*rest) + row("1901", "No."))])
+        assert one.content == f"<table>{HEADER}{row(*whole)}{row('1901', 'No.')}</table>"
+
+
+def test_a_row_that_takes_three_pages_is_one() -> None:
+    [one] = tables([table(HEADER + row("1", "a"))], [table(row("", "b"))], [table(row("", "c") + row("2", "d"))])
+    assert one.content == f"<table>{HEADER}{row('1', 'a b c')}{row('2', 'd')}</table>"
+
+
+def test_a_row_of_its_own_at_the_top_of_a_page_stays_one() -> None:
+    for last, first in [
+        (row("1900", "It rose"), row("1901", "in spring")),
+        (row("1900", "12.5"), row("", "1 300")),
+        (row("1900", "It rose"), row("", "")),
+        (row("", "It rose"), row("", "in spring")),
+        (row("Rivers", ""), row("", "Danube")),
+        (row("1900", "It rose"), '<tr><td></td><td rowspan="2">in spring</td></tr><tr><td>1901</td></tr>'),
+        ('<tr><td rowspan="2">1900</td><td>It rose</td></tr><tr><td>It fell</td></tr>', row("", "in spring")),
+    ]:
+        [one] = tables([table(HEADER + last)], [table(first + row("1902", "No."))])
+        assert one.content == f"<table>{HEADER}{last}{first}{row('1902', 'No.')}</table>"
+    [one] = tables([table(HEADER)], [table(row("", "in spring"))])
+    assert one.content == f"<table>{HEADER}{row('', 'in spring')}</table>"
+    both = '<tr><td></td><td colspan="2">of both</td></tr>'
+    [one] = tables([table(row("Year", "a", "b") + row("1900", "It rose", "It fell"))], [table(both)])
+    assert one.content is not None and both in one.content
+
+
 @pytest.mark.slow
 def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
     many = 10_000

@@ -1,7 +1,15 @@
-"""A table that goes on over pages: whether the next is its rest, and its rows as one table."""
+"""A table that goes on over pages: whether the next is its rest, and its rows as one table.
+
+One table in five goes on over a page, and one break in three cuts a row in two (3,696 pages of answers of MinerU's
+model, 350 breaks). MinerU asks its model which rows are cut, and glues their cells (`mineru_vl_utils`,
+`post_process/cross_page_table.py`). Here a rule says so: a row is the rest of a cut one if it is the first of its part,
+behind a heading that is repeated, and its first cell is empty. Against those 350 answers: precision 0.95, recall 0.88,
+and most of what differs is the model's mistake. Within a page 1.2 % of the rows have an empty first cell.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +18,15 @@ from typing import Final
 
 from rapidfuzz import fuzz
 
-from batchocr.documents.assembly.tables import ANY_TAG, MAX_HEADER_ROWS, Cell, TableCells
+from batchocr.documents.assembly.sentences import between
+from batchocr.documents.assembly.tables import ANY_TAG, MAX_HEADER_ROWS, Cell, TableCells, cell_text
 
 _SAME_CELL: Final = 85.0
 """Similarity, of 100, of two readings of one header cell."""
 _COMPARED: Final = 200
 """Characters of a cell that are compared."""
+_NUMBER: Final = re.compile(r"[^\w]*\d[\d\W]*")
+"""The text of a cell that holds a number, with its signs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +57,29 @@ def next_part(parts: Sequence[TablePart], rest: TableCells) -> TablePart | None:
 
 
 def joined(parts: Sequence[TablePart]) -> str:
-    """The HTML of a table that several pages have, without the headings that are repeated."""
+    """The HTML of a table that several pages have, without the headings that are repeated; cut rows are whole."""
     first = parts[0].cells
     heading = _starts(first)
     columns_of = [_Columns(part.starts or heading, part.cells.num_columns) for part in parts]
     widths = [max(of_parts) for of_parts in zip(*(columns.widths for columns in columns_of), strict=True)]
     rows: list[str] = []
+    last: list[Cell] = []
     for part, columns in zip(parts, columns_of, strict=True):
         is_stretched = columns.widths != widths
         for index in range(part.num_repeated, len(part.cells.rows)):
             cells = part.cells.rows[index]
             if is_stretched:
                 cells = [columns.stretched(cell, widths) for cell in cells]
-            if is_stretched:
+            is_first = index == part.num_repeated and len(rows) > max(1, part.num_repeated)
+            whole = _whole_row(last, cells) if is_first else None
+            if whole is not None:
+                rows[-1] = _row_html(whole)
+            elif is_stretched:
                 rows.append(_row_html(cells))
             else:
                 start, end = part.cells.row_ends[index]
                 rows.append(part.cells.html[start:end])
+            last = whole or cells
     return "".join([first.html[: first.row_ends[0][0]], *rows, first.html[first.row_ends[-1][1] :]])
 
 
@@ -87,6 +104,31 @@ class _Columns:
 
 def _starts(table: TableCells) -> list[int]:
     return [cell.column for cell in table.rows[0]]
+
+
+def _whole_row(last: Sequence[Cell], rest: Sequence[Cell]) -> list[Cell] | None:
+    """The last row of a page with what the first row of the next page has of it; None if that is a row of its own.
+
+    It is one unless its first cell is empty and that of the last row is not, nor comes from a row above. Each cell has
+    to lie within one of the last row. A number below a number was not cut.
+    """
+    filled = [cell for cell in rest if cell_text(cell.html)]
+    if not last or last[0].column > 0 or not cell_text(last[0].html) or not filled or filled[0] is rest[0]:
+        return None
+    whole, num_continued = list(last), 0
+    columns = [cell.column for cell in last]
+    for cell in filled:
+        at = bisect_right(columns, cell.column) - 1
+        before = whole[at]
+        if cell.rowspan > 1 or cell.end_column > before.end_column:
+            return None
+        text = cell_text(before.html)
+        if _NUMBER.fullmatch(text) and _NUMBER.fullmatch(cell_text(cell.html)):
+            return None
+        num_continued += bool(text)
+        start, space = between(before.html.rstrip(), cell.html.lstrip()) if text else ("", "")
+        whole[at] = replace(before, html=f"{start}{space}{cell.html.strip()}")
+    return whole if num_continued else None
 
 
 def _row_html(cells: Sequence[Cell]) -> str:
