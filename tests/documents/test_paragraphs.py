@@ -108,6 +108,13 @@ def test_what_is_no_continuation_stays_apart() -> None:
         (long, "(a) the first of several"),
         (long, "[12] Smith, J. On water."),
         ("The following was found:", "water"),
+        ("The flow of rivers and what the ground has of it ........ 5", "Temperature of the ground ........ 7"),
+        ("The flow of rivers and what the ground has of it . . . . . xii", "temperature of the ground"),
+        ("河流的流量以及地下水的来源和它们的变化 ……… 5", "地下水的温度"),
+        ("The sentence is ended, and a note belongs to it.12", "And another begins."),
+        ("He said “it is ended, and a note belongs to it.”3", "And another begins."),
+        ("The sentence is ended, and a note belongs to it.<sup>1</sup>", "And another begins."),
+        ("The law of flow is, as all the measurements have shown,\n\\[\nx = 1\n\\]", "And another begins."),
         ("水是从地下慢慢上升的，这一点已经得到证实。", "另一段从这里开始。"),
     ]:
         assert said(assemble("a", [page(0, text(first)), page(1, text(second))]), "text") == [first, second]
@@ -126,6 +133,8 @@ def test_what_goes_on_is_joined_as_its_language_is_written() -> None:
             "已经得到证实。",
             "水是从地下慢慢上升的，这一点在很多地方都已经得到证实。",
         ),
+        ("the formula\n\\[\nx = 1\n\\]", "where x is", "the formula\n\\[\nx = 1\n\\] where x is"),
+        ("it rose by 2.5", "percent", "it rose by 2.5 percent"),
         ("a line that was cut by the end of the page with the name of", "Kew", None),
     ]:
         document = assemble("a", [page(0, text(first)), page(1, text(second))])

@@ -16,8 +16,14 @@ _HYPHENS: Final = ("-", "\u2010", "\u00ad")
 _CJK: Final = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
 """Han, kana and their punctuation. Not Hangul: Korean has spaces."""
 
-_CLOSING: Final = re.compile(r"""(?:[)\]}"'”’»」』）】》*†‡\u00b9\u00b2\u00b3\u2070-\u2079]|\\\(\s*\^.{1,20}\\\))+$""")
+_CLOSING: Final = re.compile(
+    r"""(?:[)\]}"'”’»」』）】》*†‡\u00b9\u00b2\u00b3\u2070-\u2079]|\\\(\s*\^.{1,20}\\\)|<sup>[^<]{1,20}</sup>"""
+    r"""|(?<=[^\W\d_][.!?。！？])\d{1,3}|(?<=[.!?。！？][)"”’」])\d{1,3})+$"""
+)
 """What may stand behind the end of a sentence: brackets, quotation marks, the mark of a footnote."""
+_LEADER: Final = re.compile(r"(?:[.·]\s?){4,}\s*\w{0,5}$|…{2,}\s*\w{0,5}$")
+"""Dots that lead to a page number, as in a table of contents."""
+_FORMULA_END: Final = ("\\]", "$$")
 _SENTENCE_END: Final = (".", "!", "?", ":", "…", "。", "！", "？", "：")
 _ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(\[])(?:al|approx|ca|cf|e\. ?g|i\. ?e|z\. ?B|d\. ?h|bzw|Ch|Eqs?|Figs?|No|Nos|pp?|Refs?|Secs?|Tab|Vol|vs)"
@@ -40,13 +46,17 @@ def goes_on(before: str, after: str, *, fits: bool) -> bool:
     """Whether the second text continues the first in mid-sentence, as where a page end cuts a paragraph in two.
 
     fits: whether both stand in columns of the same width. A second text that begins with a capital has to fit: not
-    everything that ends without a full stop was cut.
+    everything that ends without a full stop was cut. Behind a displayed formula it is another paragraph.
     """
     tail, head = before[-SEEN:].rstrip(), after[:SEEN].lstrip()
     if not tail or not head or _ITEM_MARK.match(head):
         return False
     if tail.endswith(_HYPHENS) and tail[-2:-1].isalnum():
         return head[0].isalnum()
+    if _LEADER.search(tail):
+        return False
+    if tail.endswith(_FORMULA_END):
+        return head[0].islower()
     tail = _CLOSING.sub("", tail)
     if tail.endswith(_SENTENCE_END):
         return bool(_ABBREVIATION.search(tail)) and (head[0].islower() or head[0].isdigit())
