@@ -150,3 +150,69 @@ def test_a_paragraph_does_not_go_on_over_a_page_that_is_missing() -> None:
     assert said(assemble("a", [page(0, halves[0]), page(1), page(2, halves[1])]), "text") == [
         "It ends in the middle of a sentence."
     ]
+
+
+LEFT, RIGHT = (0.1, 0.7, 0.48, 0.9), (0.52, 0.1, 0.9, 0.3)
+CUT = "The response of the neonatal ground to the rain of that year was not signifi"
+
+
+def of_page(*blocks: tuple[str, tuple[float, float, float, float], str | None]) -> list[str | None]:
+    """The texts of a page with these blocks: type, box, content."""
+    made = (Block(type, box, 0, content) for type, box, content in blocks)
+    return said(assemble("a", [text_row("a", 0, *made)]), "text")
+
+
+def test_a_paragraph_goes_on_at_the_top_of_the_next_column() -> None:
+    figure = ("image", (0.52, 0.05, 0.9, 0.08), None)
+    for before, after, whole in [
+        (CUT, "cantly another.", f"{CUT} cantly another."),
+        (f"{CUT}-", "cantly another.", f"{CUT}cantly another."),
+        ("The ground takes the rain that comes down from the hills of", "Kew in May.", None),
+        (
+            "水是从地下慢慢上升的，这一点在很多地方都",
+            "已经得到证实。",
+            "水是从地下慢慢上升的，这一点在很多地方都已经得到证实。",
+        ),
+    ]:
+        found = of_page(("text", LEFT, before), figure, ("text", RIGHT, after))
+        assert found == [whole or f"{before} {after}"]
+    for before, after in [
+        (f"{CUT}cant.", "another sentence."),
+        (f"{CUT}cant: ....... 12", "another entry ....... 13"),
+        (CUT, "(a) the first of several"),
+    ]:
+        assert of_page(("text", LEFT, before), ("text", RIGHT, after)) == [before, after]
+    assert len(of_page(("text", LEFT, CUT), ("equation", (0.1, 0.91, 0.4, 0.93), "x"), ("text", RIGHT, "cantly"))) == 2
+
+
+def test_what_does_not_fill_its_column_or_is_no_column_does_not_go_on_in_the_next() -> None:
+    lines = ("text", (0.1, 0.1, 0.48, 0.6), "Some text of many lines, which ends.")
+    assert of_page(lines, ("text", (0.1, 0.7, 0.3, 0.72), CUT), ("text", RIGHT, "cantly"))[1:] == [CUT, "cantly"]
+    assert of_page(lines, ("text", (0.1, 0.7, 0.47, 0.72), CUT), ("text", RIGHT, "cantly"))[1:] == [f"{CUT} cantly"]
+    boxes = ((0.1, 0.7, 0.2, 0.8), (0.3, 0.5, 0.4, 0.6))
+    assert of_page(("text", boxes[0], CUT), ("text", boxes[1], "cantly")) == [CUT, "cantly"]
+    assert len(of_page(("text", LEFT, CUT), ("text", (0.52, 0.1, 0.99, 0.3), "cantly"))) == 2
+
+
+def test_a_line_that_ends_before_its_column_does_not_go_on_on_the_next_page() -> None:
+    lines, last = (
+        text("Some text of many lines, which ends."),
+        "A supplier of fibres that take more than a watt at once",
+    )
+    for right, num_texts in ((0.6, 3), (0.88, 2)):
+        blocks = (replace(lines, bbox=(0.1, 0.1, 0.9, 0.5)), Block("text", (0.1, 0.6, right, 0.62), 0, last))
+        document = assemble("a", [page(0, *blocks), page(1, text("iX-Blue, which is French"))])
+        assert len(said(document, "text")) == num_texts
+
+
+def test_a_paragraph_goes_on_below_a_picture_in_its_column_if_it_goes_on_with_a_small_letter() -> None:
+    picture = ("image", (0.1, 0.42, 0.48, 0.8), None)
+    above, below = (0.1, 0.3, 0.48, 0.4), (0.1, 0.82, 0.48, 0.9)
+    assert of_page(("text", above, CUT), picture, ("text", below, "cantly.")) == [f"{CUT} cantly."]
+    for before, after in [
+        (CUT, "Another text begins below the picture."),
+        ("772/489-2168 Fax", "www.example.org"),
+        (f"{CUT}cant, as\n\\[\nx = 1\n\\]", "where x is one"),
+        (f"{CUT}cant, Pharmacol. 214, 133-", "Sakurai, T., 1992"),
+    ]:
+        assert of_page(("text", above, before), picture, ("text", below, after)) == [before, after]

@@ -8,7 +8,7 @@ from typing import Final
 
 from batchocr.documents.assembly.document import Piece, Place
 from batchocr.documents.assembly.joined_tables import TablePart, joined, next_part
-from batchocr.documents.assembly.sentences import SEEN, between, goes_on, item_mark
+from batchocr.documents.assembly.sentences import SEEN, between, goes_on, goes_on_within, item_mark
 from batchocr.documents.assembly.tables import table_rows
 
 
@@ -29,6 +29,8 @@ class Draft:
     """Whether the model says that it continues a text of an earlier page."""
     description: str | None = None
     """Of a figure that was read."""
+    is_ended: bool = False
+    """Whether its last block is a line that ends before its column does."""
 
     def go_on_with(self, other: Draft) -> None:
         """Append another's text to the last paragraph or item of this one."""
@@ -42,6 +44,7 @@ class Draft:
     def _append(self, other: Draft, between: str) -> None:
         self.texts += [between, *other.texts]
         self.places += other.places
+        self.is_ended = other.is_ended
 
     def piece(self) -> Piece:
         """The finished piece."""
@@ -59,8 +62,10 @@ class Draft:
 
 _SAME_WIDTH: Final = 0.1
 """By how much the widths of two parts of a table may differ, as a share of the wider."""
-_WIDER: Final = 1.15
+_WIDER: Final = 1.2
 """How much wider the second half of a paragraph may be than the first, which may be indented."""
+_LEAST_COLUMN: Final = 0.12
+"""The least width of a column, as a share of the page: newspapers have six. What is narrower is in a drawing."""
 _CONTINUED: Final = re.compile(
     r"\b(?:continued|continuation|cont['’]?d|cont\.|Fortsetzung|suite|continuación)|续|續|続", re.IGNORECASE
 )
@@ -74,20 +79,35 @@ def go_on_as_text(before: Draft, draft: Draft) -> bool:
     types = (before.type, draft.type)
     if types not in (("text", "text"), ("ref_text", "ref_text"), ("list", "text"), ("list", "ref_text")):
         return False
-    fits = types == ("text", "text") and _width(draft.places[0]) <= _WIDER * _width(before.places[-1])
-    if not (draft.goes_on or goes_on(before.texts[-1], draft.texts[0], fits=fits)):
+    fits = types == ("text", "text") and _is_no_wider(before, draft)
+    if not draft.goes_on and (before.is_ended or not goes_on(before.texts[-1], draft.texts[0], fits=fits)):
         return False
     before.go_on_with(draft)
     return True
 
 
-def go_on_as_list(before: Draft, draft: Draft) -> bool:
-    """Join the draft to the list in the column before if it continues that; returns whether it does."""
+def go_on_in_page(before: Draft, draft: Draft) -> bool:
+    """Join the draft to the paragraph or list before it on the page if it continues that; returns whether it does.
+
+    MinerU's model of 2605 does not say so, though its blocks have `merge_prev` for it (MinerU #5181). At the top of the
+    next column what holds for pages does; but there, the second half of a paragraph is never wider than the first.
+    """
     last, first = before.places[-1], draft.places[0]
-    is_next_column = (
-        first.page_index == last.page_index and last.bbox[2] <= first.bbox[0] and first.bbox[1] < last.bbox[1]
-    )
-    return before.type == draft.type == "list" and is_next_column and _go_on_with_items(before, draft)
+    are_texts = before.type == draft.type == "text"
+    if are_texts and not (_is_no_wider(before, draft) and _width(last) >= _LEAST_COLUMN):
+        return False
+    if first.bbox[1] < last.bbox[1]:
+        is_right = first.bbox[0] >= (last.bbox[0] + last.bbox[2]) / 2
+        return is_right and go_on_as_text(before, draft)
+    is_below = first.bbox[0] < last.bbox[2]
+    if before.is_ended or not (are_texts and is_below and goes_on_within(before.texts[-1], draft.texts[0])):
+        return False
+    before.go_on_with(draft)
+    return True
+
+
+def _is_no_wider(before: Draft, draft: Draft) -> bool:
+    return _width(draft.places[0]) <= _WIDER * _width(before.places[-1])
 
 
 def _go_on_with_items(before: Draft, draft: Draft) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Final
 
 from batchocr.data import Block, shared_area
@@ -49,6 +50,11 @@ _OTHER_KIND: Final = 0.05
 """Added to the distance of what is not of the kind that the caption or footnote names."""
 _INSIDE: Final = 0.8
 """A block is part of a container if at least this share of its area lies in it."""
+
+_TWO_LINES: Final = 1.6
+"""Height of a text of two lines, as a multiple of one of one line."""
+_RAGGED: Final = 0.03
+"""How far from the end of its column a line may end that another follows, as a share of the page."""
 
 
 def choose_hosts(blocks: Sequence[Block], hosts: Collection[int]) -> dict[int, int]:
@@ -147,7 +153,21 @@ def page_drafts(page_index: int, blocks: Sequence[Block]) -> tuple[list[Draft], 
             draft.goes_on = block.merge_prev
             body.append(draft)
             last_text = draft if block.type == "text" else last_text
+    _find_ended([draft for draft in body if draft.type == "text"])
     return body, page_footnotes
+
+
+def _find_ended(texts: Sequence[Draft]) -> None:
+    """Mark the texts of a line that ends before its column does: no other line follows.
+
+    The column ends where most of the texts do that stand above or below. A text of several lines is as wide as it.
+    """
+    boxes = [draft.places[0].bbox for draft in texts]
+    least_height = min((y1 - y0 for _, y0, _, y1 in boxes), default=0.0)
+    for at, (x0, y0, x1, y1) in enumerate(boxes):
+        if y1 - y0 < _TWO_LINES * least_height:
+            near = boxes[max(0, at - _NUM_NEAR) : at + _NUM_NEAR]
+            texts[at].is_ended = x1 < median(box[2] for box in near if box[0] <= x1 and x0 <= box[2]) - _RAGGED
 
 
 def _is_shown(block: Block) -> bool:

@@ -65,6 +65,19 @@ def goes_on(before: str, after: str, *, fits: bool) -> bool:
     return fits and len(tail) + 2 * len(_CJK.findall(tail)) >= _LONG_ENOUGH
 
 
+def goes_on_within(before: str, after: str) -> bool:
+    """Whether the second text, next in the same column, continues the first: a picture or the layout has parted them.
+
+    It has to begin with a small letter, and the first to be long. Behind a displayed formula stands what is meant to.
+    """
+    return (
+        after[0].islower()
+        and len(before) >= _LONG_ENOUGH
+        and not before.endswith(_FORMULA_END)
+        and goes_on(before, after, fits=False)
+    )
+
+
 def between(before: str, after: str) -> tuple[str, str]:
     """The first text without a hyphen that only the cut has made, and what stands between it and the second.
 
