@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Final
 
 from batchocr.documents.markup.mathml import shown_characters, to_mathml
-from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, LISTS, OWN_FENCES, code_in, html_of_table
+from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, LISTS, code_in, figure_parts
 from batchocr.pages.protocol.sanitize import table_structure
 
 _HEADING_LEVELS: Final = {"doc_title": 1, "title": 1, "paragraph_title": 2}
@@ -38,10 +38,10 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
         return f'<div class="formula">{to_mathml(latex, display=True)}</div>'
     if type == "table":
         return table_html(text) if text.startswith("<table") else _NO_TABLE + _preformatted(text)
-    if type == "code" or (type in FIGURES and OWN_FENCES.fullmatch(text)):
+    if type == "code":
         return _preformatted(code_in(text)[1])
-    if type in FIGURES and (table := html_of_table(text)):
-        return table_html(table)
+    if type in FIGURES:
+        return "".join(block_html(kind, part) for kind, part in figure_parts(text))
     return _paragraphs(text, joined=type not in LISTS)
 
 
