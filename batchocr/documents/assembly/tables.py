@@ -12,7 +12,7 @@ from batchocr.pages.protocol.sanitize import harmless_characters, table_structur
 
 _TAG: Final = re.compile(r"<(/?)([a-z]+)([^<>]*)>", re.IGNORECASE)
 ANY_TAG: Final = re.compile(r"<[^<>]*>")
-_RAISED: Final = re.compile(r"</?su[bp]>")
+RAISED: Final = re.compile(r"</?su[bp]>")
 _SPAN: Final = re.compile(r"\b(row|col)span\s*=\s*[\"']?(\d{1,9})", re.IGNORECASE)
 _PICTURE: Final = re.compile(r"<img\b", re.IGNORECASE)
 _MAX_AREA: Final = 1_000_000
@@ -99,7 +99,7 @@ def clean_table(html: str) -> TableCells | None:
 
 def cell_text(html: str) -> str:
     """The text of a cell or a caption, on one line."""
-    return " ".join(unescape(ANY_TAG.sub(" ", _RAISED.sub("", html))).split())
+    return " ".join(unescape(ANY_TAG.sub(" ", RAISED.sub("", html))).split())
 
 
 def table_cells(html: str) -> TableCells | None:
