@@ -160,6 +160,18 @@ def test_a_row_that_takes_three_pages_is_one() -> None:
     assert one.content == f"<table>{HEADER}{row('1', 'a b c')}{row('2', 'd')}</table>"
 
 
+def test_a_cut_row_of_a_group_is_known_by_the_first_cell_that_spans_no_rows() -> None:
+    heading = row("Land", "River", "Flow")
+    group = '<tr><td rowspan="2">North</td>' + row("Danube", "It rose.").removeprefix("<tr>")
+    more = row("Enns", "No.")
+    for rest, whole in [
+        (row("", "", "spring") + row("South", "Po", "It rose."), row("South", "Po", "It rose.")),
+        ('<tr><td rowspan="2"></td><td></td><td>spring</td></tr>' + more, row("", "Enns", "No.")),
+    ]:
+        [one] = tables([table(heading + group + row("Inn", "It fell in"))], [table(rest)])
+        assert one.content == f"<table>{heading}{group}{row('Inn', 'It fell in spring')}{whole}</table>"
+
+
 def test_a_row_of_its_own_at_the_top_of_a_page_stays_one() -> None:
     for last, first in [
         (row("1900", "It rose"), row("1901", "in spring")),
@@ -168,6 +180,7 @@ def test_a_row_of_its_own_at_the_top_of_a_page_stays_one() -> None:
         (row("", "It rose"), row("", "in spring")),
         (row("Rivers", ""), row("", "Danube")),
         (row("1900", "It rose"), '<tr><td></td><td rowspan="2">in spring</td></tr><tr><td>1901</td></tr>'),
+        (row("1900", "It rose"), '<tr><td rowspan="2"></td><td>in spring</td></tr><tr><td>in May</td></tr>'),
         ('<tr><td rowspan="2">1900</td><td>It rose</td></tr><tr><td>It fell</td></tr>', row("", "in spring")),
     ]:
         [one] = tables([table(HEADER + last)], [table(first + row("1902", "No."))])

@@ -64,6 +64,7 @@ def joined(parts: Sequence[TablePart]) -> str:
     widths = [max(of_parts) for of_parts in zip(*(columns.widths for columns in columns_of), strict=True)]
     rows: list[str] = []
     last: list[Cell] = []
+    groups: list[Cell] = []  # empty cells of a row that went into the one before, which reach into the next
     for part, columns in zip(parts, columns_of, strict=True):
         is_stretched = columns.widths != widths
         for index in range(part.num_repeated, len(part.cells.rows)):
@@ -74,8 +75,10 @@ def joined(parts: Sequence[TablePart]) -> str:
             whole = _whole_row(last, cells) if is_first else None
             if whole is not None:
                 rows[-1] = _row_html(whole)
-            elif is_stretched:
-                rows.append(_row_html(cells))
+                groups = [replace(cell, rowspan=cell.rowspan - 1) for cell in cells if cell.rowspan > 1]
+            elif is_stretched or groups:
+                rows.append(_row_html([*groups, *cells]))
+                groups = []
             else:
                 start, end = part.cells.row_ends[index]
                 rows.append(part.cells.html[start:end])
@@ -109,18 +112,22 @@ def _starts(table: TableCells) -> list[int]:
 def _whole_row(last: Sequence[Cell], rest: Sequence[Cell]) -> list[Cell] | None:
     """The last row of a page with what the first row of the next page has of it; None if that is a row of its own.
 
-    It is one unless its first cell is empty and that of the last row is not, nor comes from a row above. Each cell has
-    to lie within one of the last row. A number below a number was not cut.
+    It is one unless its first cell is empty and that of the last row is not. What comes from rows above, or reaches
+    into rows below, names a group of rows and does not count as the first. Each cell has to lie within one of the last
+    row. A number below a number was not cut.
     """
+    columns = [cell.column for cell in last]
+    key = next((cell.column for cell in rest if cell.rowspan == 1 and last and cell.column >= columns[0]), -1)
     filled = [cell for cell in rest if cell_text(cell.html)]
-    if not last or last[0].column > 0 or not cell_text(last[0].html) or not filled or filled[0] is rest[0]:
+    if key not in columns or not cell_text(last[columns.index(key)].html):
+        return None
+    if not filled or filled[0].column <= key or any(cell.rowspan > 1 for cell in filled):
         return None
     whole, num_continued = list(last), 0
-    columns = [cell.column for cell in last]
     for cell in filled:
         at = bisect_right(columns, cell.column) - 1
         before = whole[at]
-        if cell.rowspan > 1 or cell.end_column > before.end_column:
+        if cell.end_column > before.end_column:
             return None
         text = cell_text(before.html)
         if _NUMBER.fullmatch(text) and _NUMBER.fullmatch(cell_text(cell.html)):
