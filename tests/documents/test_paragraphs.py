@@ -134,6 +134,7 @@ def test_what_goes_on_is_joined_as_its_language_is_written() -> None:
             "水是从地下慢慢上升的，这一点在很多地方都已经得到证实。",
         ),
         ("the formula\n\\[\nx = 1\n\\]", "where x is", "the formula\n\\[\nx = 1\n\\] where x is"),
+        ("他在这里说了很多关于河流的话……然后", "他走了。", "他在这里说了很多关于河流的话……然后他走了。"),
         ("it rose by 2.5", "percent", "it rose by 2.5 percent"),
         ("a line that was cut by the end of the page with the name of", "Kew", None),
     ]:
@@ -192,6 +193,14 @@ def test_what_does_not_fill_its_column_or_is_no_column_does_not_go_on_in_the_nex
     boxes = ((0.1, 0.7, 0.2, 0.8), (0.3, 0.5, 0.4, 0.6))
     assert of_page(("text", boxes[0], CUT), ("text", boxes[1], "cantly")) == [CUT, "cantly"]
     assert len(of_page(("text", LEFT, CUT), ("text", (0.52, 0.1, 0.99, 0.3), "cantly"))) == 2
+
+
+def test_texts_that_begin_side_by_side_are_two_unless_the_second_begins_with_a_small_letter() -> None:
+    left, right = (0.1, 0.3, 0.48, 0.4), (0.52, 0.295, 0.9, 0.4)
+    for after, num_texts in (("The ground takes up the rain", 2), ("cantly another.", 1)):
+        assert len(of_page(("text", left, CUT), ("text", right, after))) == num_texts
+    column, below_a_figure = (0.1, 0.1, 0.48, 0.9), (0.52, 0.5, 0.9, 0.6)
+    assert len(of_page(("text", column, CUT), ("text", below_a_figure, "cantly another."))) == 1
 
 
 def test_a_line_that_ends_before_its_column_does_not_go_on_on_the_next_page() -> None:

@@ -88,7 +88,7 @@ def test_a_header_is_dropped_whole_and_as_it_was_misread() -> None:
     ],
 )
 def test_what_is_another_table_stays_one(second: list[Block]) -> None:
-    first = table(HEADER)
+    first = table(f"\n{HEADER}\n{HEADER}\n")
     assert [piece.content for piece in tables([first], second)] == [first.content, second[-1].content]
 
 

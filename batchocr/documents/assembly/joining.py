@@ -22,7 +22,7 @@ class Draft:
     places: list[Place]
     level: int | None = None
     tables: list[TablePart] = field(default_factory=list)
-    """The parts of a table that was joined, the first among them; then they count in place of `texts`."""
+    """The parts of a table that others were joined to, itself the first; then they count in place of `texts`."""
     captions: list[Draft] = field(default_factory=list)
     footnotes: list[Draft] = field(default_factory=list)
     goes_on: bool = False
@@ -48,7 +48,7 @@ class Draft:
 
     def piece(self) -> Piece:
         """The finished piece."""
-        content = joined(self.tables) if self.tables else "".join(self.texts)
+        content = joined(self.tables) if len(self.tables) > 1 else "".join(self.texts)
         return Piece(
             type=self.type,
             content=content or None,
@@ -66,6 +66,9 @@ _WIDER: Final = 1.2
 """How much wider the second half of a paragraph may be than the first, which may be indented."""
 _LEAST_COLUMN: Final = 0.12
 """The least width of a column, as a share of the page: newspapers have six. What is narrower is in a drawing."""
+_BESIDE: Final = 0.02
+"""How much higher the top of the next column has to be than the last text, as a share of the page: texts that begin
+side by side may be of a form."""
 _CONTINUED: Final = re.compile(
     r"\b(?:continued|continuation|cont['’]?d|cont\.|Fortsetzung|suite|continuación)|续|續|続", re.IGNORECASE
 )
@@ -89,18 +92,19 @@ def go_on_as_text(before: Draft, draft: Draft) -> bool:
 def go_on_in_page(before: Draft, draft: Draft) -> bool:
     """Join the draft to the paragraph or list before it on the page if it continues that; returns whether it does.
 
-    MinerU's model of 2605 does not say so, though its blocks have `merge_prev` for it (MinerU #5181). At the top of the
-    next column what holds for pages does; but there, the second half of a paragraph is never wider than the first.
+    MinerU's model of 2605 does not say so, though its blocks have `merge_prev` for it (MinerU #5181). Higher up in the
+    next column what holds for pages does; beside and below, a text goes on only with a small letter. The second half of
+    a paragraph is never wider than the first.
     """
     last, first = before.places[-1], draft.places[0]
     are_texts = before.type == draft.type == "text"
     if are_texts and not (_is_no_wider(before, draft) and _width(last) >= _LEAST_COLUMN):
         return False
-    if first.bbox[1] < last.bbox[1]:
-        is_right = first.bbox[0] >= (last.bbox[0] + last.bbox[2]) / 2
-        return is_right and go_on_as_text(before, draft)
-    is_below = first.bbox[0] < last.bbox[2]
-    if before.is_ended or not (are_texts and is_below and goes_on_within(before.texts[-1], draft.texts[0])):
+    is_right = first.bbox[0] >= (last.bbox[0] + last.bbox[2]) / 2
+    if is_right and first.bbox[1] < last.bbox[1] - _BESIDE:
+        return go_on_as_text(before, draft)
+    follows = is_right or first.bbox[1] >= last.bbox[1]
+    if before.is_ended or not (are_texts and follows and goes_on_within(before.texts[-1], draft.texts[0])):
         return False
     before.go_on_with(draft)
     return True
@@ -144,12 +148,13 @@ def go_on_as_table(before: Draft, draft: Draft) -> bool:
     above = (caption for caption in draft.captions if caption.places[0].bbox[1] < draft.places[0].bbox[1])
     if not all(_says_continued(caption, before) for caption in above):
         return False
-    first = before.tables or [TablePart(table) for table in [table_rows(before.texts[0])] if table is not None]
+    if not before.tables and (first := table_rows(before.texts[0])) is not None:
+        before.tables.append(TablePart(first))
     rest = table_rows(draft.texts[0])
-    part = next_part(first, rest) if first and rest is not None else None
+    part = next_part(before.tables, rest) if before.tables and rest is not None else None
     if part is None or (before.footnotes and not part.num_repeated):
         return False
-    before.tables = [*first, part]
+    before.tables.append(part)
     before.places += draft.places
     before.captions += draft.captions
     before.footnotes += draft.footnotes

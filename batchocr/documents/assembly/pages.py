@@ -162,7 +162,7 @@ def _find_ended(texts: Sequence[Draft]) -> None:
 
     The column ends where most of the texts do that stand above or below. A text of several lines is as wide as it.
     """
-    boxes = [draft.places[0].bbox for draft in texts]
+    boxes = [draft.places[-1].bbox for draft in texts]
     least_height = min((y1 - y0 for _, y0, _, y1 in boxes), default=0.0)
     for at, (x0, y0, x1, y1) in enumerate(boxes):
         if y1 - y0 < _TWO_LINES * least_height:

@@ -21,7 +21,7 @@ _CLOSING: Final = re.compile(
     r"""|(?<=[^\W\d_][.!?。！？])\d{1,3}|(?<=[.!?。！？][)"”’」])\d{1,3})+$"""
 )
 """What may stand behind the end of a sentence: brackets, quotation marks, the mark of a footnote."""
-_LEADER: Final = re.compile(r"(?:[.·]\s?){4,}\s*\w{0,5}$|…{2,}\s*\w{0,5}$")
+_LEADER: Final = re.compile(r"(?:(?:[.·]\s?){4,}|…{2,})\s*(?:\d{1,4}|[ivxlc]{1,6})?$")
 """Dots that lead to a page number, as in a table of contents."""
 _FORMULA_END: Final = ("\\]", "$$")
 _SENTENCE_END: Final = (".", "!", "?", ":", "…", "。", "！", "？", "：")
