@@ -53,7 +53,6 @@ class Cell:
     lines: tuple[Line, ...]
     rowspan: int = 1
     colspan: int = 1
-    is_list: bool = False
 
     def said(self, first: int = 0, end: int | None = None) -> str:
         """What a model reads in some of its lines."""
@@ -111,13 +110,20 @@ def made_table(dice: random.Random) -> MadeTable:
     if num_columns > 2 and dice.random() < 1 / 6:
         upper = [replace(cell, rowspan=2) for cell in heading[0][:-2]]
         heading = [(*upper, Cell(set_text(prose(3), 99, dice), colspan=2)), heading[0][-2:]]
+    rows = _made_rows(kinds, has_groups, prose, dice)
+    has_column_more = has_lists and is_repeated and len(heading) == 1 and dice.random() < 0.5
+    return MadeTable(tuple(heading), tuple(rows), is_repeated, has_column_more)
+
+
+def _made_rows(kinds: Sequence[str], has_groups: bool, prose: Callable[[int], str], dice: random.Random) -> list[Row]:
+    """The rows below a heading. kinds: of the cells behind the first."""
     rows: list[Row] = []
     num_left = 0  # rows of the group that are still to come
     for _ in range(dice.randint(4, 14)):
         key = prose(9) if dice.random() < 0.1 else prose(1)
         key = "" if dice.random() < 0.012 else f"{key}{len(rows)}"
         cells = [_cell(kind, prose, dice) for kind in kinds]
-        if has_groups and num_columns > 2:
+        if has_groups and len(kinds) > 1:
             cells[0] = Cell(set_text(f"{prose(1)}{len(rows)}", 20, dice))
         if num_left == 0:
             num_left = dice.randint(2, 4) if has_groups else 1
@@ -125,11 +131,10 @@ def made_table(dice: random.Random) -> MadeTable:
         rows.append(tuple(cells))
         num_left -= 1
     if num_left:
-        grouped = next(at for at in reversed(range(len(rows))) if len(rows[at]) == num_columns)
+        grouped = next(at for at in reversed(range(len(rows))) if len(rows[at]) > len(kinds))
         first = rows[grouped][0]
         rows[grouped] = (replace(first, rowspan=len(rows) - grouped), *rows[grouped][1:])
-    has_column_more = has_lists and is_repeated and len(heading) == 1 and dice.random() < 0.5
-    return MadeTable(tuple(heading), tuple(rows), is_repeated, has_column_more)
+    return rows
 
 
 def _cell(kind: str, prose: Callable[[int], str], dice: random.Random) -> Cell:
@@ -141,7 +146,7 @@ def _cell(kind: str, prose: Callable[[int], str], dice: random.Random) -> Cell:
         items = [set_text(prose(8), 20, dice) for _ in range(dice.randint(1, 3))]
         lines = [(*item[:-1], replace(item[-1], end=" ")) for item in items]
         marked = [(Line(f"• {item[0].text}", item[0].end), *item[1:]) for item in lines]
-        return Cell(tuple(line for item in marked for line in item), is_list=True)
+        return Cell(tuple(line for item in marked for line in item))
     return Cell(set_text(prose(12), 20, dice))
 
 
