@@ -61,6 +61,7 @@ def joined(parts: Sequence[TablePart]) -> str:
     heading = _starts(first)
     columns_of = [_Columns(part.starts or heading, part.cells.num_columns) for part in parts]
     widths = [max(of_parts) for of_parts in zip(*(columns.widths for columns in columns_of), strict=True)]
+    edges = [0, *accumulate(widths)]
     rows: list[str] = []
     last: list[Cell] = []
     groups: list[Cell] = []  # empty cells of a row that went into the one before, which reach into the next
@@ -69,7 +70,7 @@ def joined(parts: Sequence[TablePart]) -> str:
         for index in range(part.num_repeated, len(part.cells.rows)):
             cells = part.cells.rows[index]
             if is_stretched:
-                cells = [columns.stretched(cell, widths) for cell in cells]
+                cells = [columns.stretched(cell, edges) for cell in cells]
             is_first = index == part.num_repeated and len(rows) > max(1, part.num_repeated)
             whole = _whole_row(last, cells) if is_first else None
             if whole is not None:
@@ -92,9 +93,8 @@ class _Columns:
         self._edges = [*starts, num_columns]
         self.widths = [end - start for start, end in pairwise(self._edges)]
 
-    def stretched(self, cell: Cell, widths: Sequence[int]) -> Cell:
-        """The cell where groups have these widths, which are no smaller: the last column of a group takes the rest."""
-        edges = [0, *accumulate(widths)]
+    def stretched(self, cell: Cell, edges: Sequence[int]) -> Cell:
+        """The cell where groups begin at these edges, and are no narrower: the last column of each takes the rest."""
 
         def moved(column: int) -> int:
             group = bisect_right(self._edges, column) - 1
