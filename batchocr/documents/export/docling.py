@@ -19,7 +19,7 @@ from batchocr.documents.export.figures import Figures, File, Picture, cut, piece
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import Share, list_items, shares_of, with_dollars
 from batchocr.errors import UsageError
-from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS, LEFT_OUT, OWN_FENCES, code_in, html_of_table
+from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS, LEFT_OUT, code_in, figure_parts
 from batchocr.pages.protocol.sanitize import harmless_characters
 
 try:
@@ -134,9 +134,8 @@ class _Writer:
         for footnote in piece.footnotes:
             self._add_text(footnote, DocItemLabel.FOOTNOTE)
         if piece.type in FIGURES and piece.content and piece.content != piece.description:
-            html = html_of_table(piece.content)
-            kind = "table" if html else "code" if OWN_FENCES.fullmatch(piece.content) else "text"
-            self.add(replace(piece, type=kind, content=html or piece.content, captions=(), footnotes=()))
+            for kind, part in figure_parts(piece.content):
+                self.add(replace(piece, type=kind, content=part, captions=(), footnotes=()))
 
     def _add_text(self, piece: Piece, label: DocItemLabel | None = None) -> TextItem | None:
         """Add the piece as text of some kind; returns None if it has none, or is a list."""
