@@ -49,7 +49,6 @@ def doctor(
     batchocr doctor --model ./model --compare vit-dtype=fp8 --input page.pdf
     """
     configure_logging("json" if as_json else "text", logging.DEBUG if verbose else logging.WARNING)
-    options.refuse_both("--quiet", quiet, "--verbose", verbose)
     quieten_libraries(downloads=quiet or "model" not in flags or not sys.stderr.isatty())
     config = make_config(flags)
     if compare is not None:

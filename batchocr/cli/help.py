@@ -53,8 +53,8 @@ class Command(TyperCommand):
             return
         by_name = {name: each for each in options for name in each.opts}
         used = [by_name[f"--{name}"] for name in USED_MOST.split() if f"--{name}" in by_name][:MAX_SHORT]
-        with formatter.section("Options"):
-            formatter.write_dl([(_names(each.opts, each), _in_brief(each.help)) for each in used])
+        with formatter.section("Options"):  # each with its help up to the first colon, semicolon or full stop
+            formatter.write_dl([(_names(each.opts, each), re.split("[:;.]( |$)", each.help)[0]) for each in used])
         formatter.write(f"\nAll {len(options)} options: {ctx.command_path} --help\n")
 
 
@@ -91,8 +91,3 @@ def _names(names: Iterable[str], option: Any) -> str:
     """`-o, --out PATH`."""
     value = "" if option.is_flag else f" {option.metavar}"
     return ", ".join(sorted(names, key=len)) + value
-
-
-def _in_brief(text: str) -> str:
-    """What the help of an option says up to its first colon, semicolon or full stop."""
-    return re.split(r"[:;.](?: |$)", text, maxsplit=1)[0]

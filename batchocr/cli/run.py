@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from batchocr.cli import options
-from batchocr.cli.console import (
-    LogFormat,
-    configure_logging,
-    printable_lines,
-    progress_on_stderr,
-    quieten_libraries,
-    write_line,
-)
+from batchocr.cli import console, options
+from batchocr.cli.console import configure_logging, printable_lines, quieten_libraries, write_line
 from batchocr.cli.signals import how_to_continue, stop_on_signals
 from batchocr.config import Config, make_config
 from batchocr.data import counted
@@ -69,7 +62,9 @@ def run(
 
     stop = StopSwitch(config.stop_after)
     with stop_on_signals(stop, config):
-        finished = run_with(config, inputs, out=out, stop=stop, progress=None if quiet else progress_on_stderr())
+        finished = run_with(
+            config, inputs, out=out, stop=stop, progress=None if quiet else console.progress_on_stderr()
+        )
         if log_format == "text" and not quiet and not finished.nothing_to_do:
             write_line(f"\n{printable_lines(format_table(finished))}\n")
         _conclude(finished, config, out)
@@ -78,7 +73,7 @@ def run(
 
 
 def config_of_run(
-    flags: options.Flags, recipe: str | None, log_format: LogFormat, *, quiet: bool, verbose: bool
+    flags: options.Flags, recipe: str | None, log_format: console.LogFormat, *, quiet: bool, verbose: bool
 ) -> Config:
     """The Config that a command line asks for; configures the log. Raises UsageError."""
     configure_logging(log_format, logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
-from batchocr.config import Config, given_options
+from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.job.document_run import RowKey
 from batchocr.job.pipeline import Pipeline
@@ -18,9 +16,9 @@ from batchocr.job.row_plan import RowPlan
 from batchocr.job.session import Session
 from batchocr.job.stats.bottleneck import name_bottleneck
 from batchocr.job.stats.ledger import Ledger
-from batchocr.job.stats.report import Report, make_report
+from batchocr.job.stats.report import Report, facts_of, make_report
 from batchocr.job.stop import StopSwitch
-from batchocr.machine import allow_open_files, own_version, peak_resident_bytes, return_freed_memory
+from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
 from batchocr.pages.input.sources import Found
 from batchocr.processes.counts import sum_of
 from batchocr.processes.engines import EngineUse
@@ -162,16 +160,5 @@ class Run:
         planned = session.device_plan if self._questions else None
         in_flight, on_gpu = (planned.pages_in_flight, planned.found.device != "cpu") if planned else (1, False)
         bottleneck = name_bottleneck(report, pages_in_flight=in_flight, on_gpu=on_gpu)
-        ended = datetime.now(UTC)
-        return replace(
-            report,
-            bottleneck=bottleneck,
-            error=error,
-            settings=session.settings(),
-            started=(ended - timedelta(seconds=time.monotonic() - self.stop.began_s)).isoformat(timespec="seconds"),
-            ended=ended.isoformat(timespec="seconds"),
-            host=platform.node(),
-            version=own_version(),
-            inputs=self._inputs,
-            options=given_options(self._config),
-        )
+        facts = facts_of(self._inputs, self._config, self.stop.began_s)
+        return replace(report, bottleneck=bottleneck, error=error, settings=session.settings(), **facts)

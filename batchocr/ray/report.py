@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from batchocr.data import ErrorKind, Status, counted
 from batchocr.errors import ExitCode
 from batchocr.job.stats.ledger import ExitReason
-from batchocr.job.stats.report import Items, Setting, ratio
+from batchocr.job.stats.report import Items, RunFacts, Setting, ratio
 from batchocr.ray.folder import PartRows
 
 _WAITS = 0.1
@@ -44,7 +44,7 @@ class ActorReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterReport:
+class ClusterReport(RunFacts):
     """What came of a run on a cluster. Rates are per second of work, from the first actor that was ready to the end,
     for what was read in this run."""
 
@@ -98,7 +98,9 @@ class ClusterReport:
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds."""
         added = {"complete": self.complete, "exit_code": self.exit_code}
-        return json.dumps(asdict(self) | added, indent=2, ensure_ascii=False)
+        return json.dumps(
+            {"pages_per_second": self.pages_per_second} | asdict(self) | added, indent=2, ensure_ascii=False
+        )
 
     def to_text(self) -> str:
         """The report in a few lines."""

@@ -50,16 +50,12 @@ REVISION: Final = 4
 
 _LABELS: Final = dict.fromkeys(FOOTNOTES, DocItemLabel.FOOTNOTE) | {"ref_text": DocItemLabel.REFERENCE}
 _LANGUAGES: Final = {language.value.lower(): language for language in CodeLanguageLabel}
-_MIME_TYPES: Final = {
-    "application/pdf": ["pdf"],
-    "image/png": ["png"],
-    "image/gif": ["gif"],
-    "image/bmp": ["bmp", "dib"],
-    "image/jpeg": ["jpg", "jpeg", "jfif"],
-    "image/tiff": ["tif", "tiff"],
+_MIME_TYPES: Final = {"pdf": "application/pdf"} | {
+    name: f"image/{name}" for name in ("png", "jpeg", "tiff", "gif", "bmp")
 }
-"""By suffixes: those that Docling takes on every machine. It refuses others, unless the system that reads them has a
+"""By suffix: those that Docling takes on every machine. It refuses others, unless the system that reads them has a
 table of its own with image/webp and the like in it."""
+_SAME_SUFFIX: Final = {"jpg": "jpeg", "jfif": "jpeg", "tif": "tiff", "dib": "bmp"}
 _POINTS_PER_INCH: Final = 72
 _MAX_LEVEL: Final = 100
 
@@ -205,7 +201,7 @@ def _origin(document: AssembledDocument) -> DocumentOrigin | None:
         return None
     filename = document.source.rpartition("/")[2]
     suffix = filename.rpartition(".")[2].lower()
-    mimetype = next((kind for kind, suffixes in _MIME_TYPES.items() if suffix in suffixes), "application/octet-stream")
+    mimetype = _MIME_TYPES.get(_SAME_SUFFIX.get(suffix, suffix), "application/octet-stream")
     return DocumentOrigin(mimetype=mimetype, binary_hash=int(document.doc_id[-16:], 16), filename=filename)
 
 
