@@ -208,8 +208,6 @@ def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
     ):
         tables([Block("table", BOX, 0, content)], [Block("table", BOX, 0, content)])
     heading, cells = "<td>a</td>" * 4_000, "<td></td>" + "<td>1</td>" * 3_999
-    wide = [
-        table(f"<tr>{heading}</tr><tr>{cells}{more}</tr>" + f"<tr>{cells}</tr>" * 5) for more in ("", "<td>2</td>")
-    ]
+    wide = [table(f"<tr>{heading}</tr><tr>{cells}{more}</tr>" + f"<tr>{cells}</tr>" * 5) for more in ("", "<td>2</td>")]
     assert len(tables(*([each] for each in wide))) == 1
     assert time.process_time() - started < 5
