@@ -29,6 +29,7 @@ from batchocr.tables.files import among, files_of, is_folder, report_path, witho
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
+from batchocr.tables.stored import table_bytes
 from batchocr.tables.table import writer_for
 
 logger = logging.getLogger(__name__)
@@ -156,7 +157,7 @@ def _write_table(
         rows_gone=sum(rows.gone.values()),
         rows_not_asked=sum(rows.not_asked.values()),
         rows=rows.num_rows,
-        bytes=sum(file.stat().st_size for file in (out.glob("*.parquet") if is_folder(out) else [out])),
+        bytes=table_bytes(out),
     )
 
 

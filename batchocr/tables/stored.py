@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from batchocr.errors import PageError, of_store
 from batchocr.storage.objects import StoredObject, fetch, fetch_pieces
+from batchocr.tables.files import is_folder
 from batchocr.tables.settled import LEAVES
 
 FETCH_S = 3600.0
@@ -36,6 +37,13 @@ def present(file: Path) -> Path:
     """The file; or the copy of it that was fetched from a store, if only that is there."""
     copy = stored_copy(file)
     return copy if copy.exists() and not file.exists() else file
+
+
+def table_bytes(out: Path) -> int:
+    """Of the table, or of all parts of one in a folder, also where a store has them and the run leaves them there."""
+    places = (out, stored_copy(out / "part").parent)
+    names = {file.name for place in places for file in place.glob("*.parquet")} if is_folder(out) else ()
+    return sum(present(file).stat().st_size for file in ([out / name for name in names] or [out]))
 
 
 @contextmanager
