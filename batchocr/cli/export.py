@@ -139,7 +139,7 @@ def _tell(done: Exported, to: Path, formats: Sequence[str]) -> None:
         (done.unclear_blocks, "block", "the lines of %s could not be told apart: each is one box with all its text"),
         (done.signed, "document", "%s signed, which a change would end: each PDF is a copy without text of ours"),
         (done.hidden_lines, "line", _HIDDEN_LINES),
-        (done.without_pages, "document", "%s without a page that could be read: not in pdf, hocr and alto"),
+        (done.without_pages, "document", "%s without a page that could be read"),
         (done.refused, "document", "%s not exported in full: see above"),
     ):
         if number:
