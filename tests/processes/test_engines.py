@@ -19,6 +19,7 @@ from torch import Tensor
 
 from batchocr.config import Config
 from batchocr.data import Completion, Pixels, Request, Sampling
+from batchocr.engine import serve
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.preprocess import PatchGrid
 from batchocr.engine.model.vision import VisionModel
@@ -76,7 +77,10 @@ def test_a_model_is_loaded_as_soon_as_its_device_is_known(
     assert time.monotonic() - begun_s < 15
 
 
-def test_what_an_engine_has_loaded_is_not_searched_for_garbage_again(make: Callable[[str], Engines]) -> None:
+def test_what_an_engine_has_loaded_is_not_searched_for_garbage_again(
+    make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "gc", gc)
     gc.unfreeze()
     make("cpu")
     eventually(lambda: gc.get_freeze_count() > 100_000)

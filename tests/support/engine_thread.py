@@ -12,13 +12,17 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from unittest import mock
 
 from transformers import AutoTokenizer  # noqa: F401 (not by two threads at once)
 
-from batchocr.engine.serve import work
+from batchocr.engine import serve
 from batchocr.processes.channel import FROM_ENGINE, TO_ENGINE, Channel, ChannelError
 
 _JOIN_S = 20.0
+
+# The test's process outlives its engines: what is garbage then, open files too, has to be found.
+mock.patch.object(serve, "gc").start()
 
 
 class EngineThread:
@@ -35,7 +39,7 @@ class EngineThread:
 
     def _run(self, sock: socket.socket) -> None:
         with sock, suppress(ChannelError):
-            work(sock, Channel(sock, FROM_ENGINE, TO_ENGINE))
+            serve.work(sock, Channel(sock, FROM_ENGINE, TO_ENGINE))
 
     def kill(self) -> None:
         """Wait for the end of its step: the run's end of the channel is closed. One that hangs is left behind."""
