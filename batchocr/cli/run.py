@@ -92,6 +92,9 @@ def _conclude(report: Report, config: Config, out: str) -> None:
         read = counted(items.ok + items.degraded, "page")
         said = f"{items.degraded:,} of {read} came out incomplete (status degraded); the column error_message says why"
         logger.warning("%s", said)
+    if report.doubtful:
+        pages = counted(report.doubtful, "page")
+        logger.info("%s may have been read wrongly or in part (doubtful): `batchocr view` shows the worst first", pages)
     if report.exit_code == ExitCode.BUG:
         logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
     is_of_parts = out.endswith("/") or is_folder(Path(out))

@@ -143,7 +143,7 @@ def _tell(out: Path, choice: ChosenPage, written: Written, *, as_json: bool, qui
     if written.missing:
         logger.warning(
             "%d of %d pages have no picture, because their files are missing or have changed, or cannot be drawn: "
-            "each says why; --input says where the documents are",
+            "each says why; --input says where the documents are, --password opens them",
             written.missing,
             written.pages,
         )

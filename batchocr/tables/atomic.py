@@ -25,6 +25,7 @@ _WITH_ADVICE = {
     errno.ENOSYS: _NO_LOCKS,
     errno.ENOLCK: _NO_LOCKS,
     errno.EOPNOTSUPP: _NO_LOCKS,
+    errno.ENOENT: "No such file or directory: create its folder first, or choose another",
     errno.EFBIG: "files may not grow any larger here; raise the limit (ulimit -f) and run again to continue",
 }
 """Why a file cannot be written, where the system's own words do not say what to do."""

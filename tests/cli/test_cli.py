@@ -320,6 +320,13 @@ def test_pages_read_only_in_part_are_told_even_if_quiet(reason: str) -> None:
     )
 
 
+def test_a_run_says_which_pages_a_person_should_look_at() -> None:
+    body = "from dataclasses import replace; return replace(report(), doubtful={})"
+    said = "may have been read wrongly or in part (doubtful): `batchocr view` shows the worst first\n"
+    assert f"batchocr: 3 pages {said}" in command(*RUN, body=body.format(3))[2]
+    assert "doubtful)" not in command(*RUN, body=body.format(0))[2]
+
+
 def test_the_json_log_is_one_object_a_line_and_ends_with_the_report() -> None:
     body = "progress.show(RunProgress(9, 10, True, 2, 9)); progress.close(); return report(failed=2)"
     exit_code, stderr = ended(start(body, *RUN, "--log-format", "json"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from mineru_vl_utils.post_process.table_image_processor import TABLE_IMAGE_TOKEN_CHARS
@@ -13,7 +14,7 @@ from batchocr.data import Page, Reading
 from batchocr.errors import RefusedError
 from batchocr.pages.protocol.mineru import MAX_READ_AREA, PICTURE_CODE_SEED
 from batchocr.pages.protocol.shortfalls import answer_shortfalls, name_blocks
-from tests.support.page_reading import Reader, completion, line, read
+from tests.support.page_reading import BLANK, Reader, completion, line, read
 
 
 def test_a_blank_page_is_read_in_one_round() -> None:
@@ -28,7 +29,7 @@ def test_a_page_of_figures_only_is_read_in_one_round() -> None:
     assert len(reader.batches) == 1
 
 
-@pytest.mark.parametrize(
+NO_LAYOUT = pytest.mark.parametrize(
     "layout",
     [
         "Sorry, I cannot see a page.",
@@ -38,10 +39,22 @@ def test_a_page_of_figures_only_is_read_in_one_round() -> None:
         f"<|box_start|>{'1' * 9000} 0 900 100<|box_end|><|ref_start|>text<|ref_end|><|rotate_up|>",
     ],
 )
-def test_a_layout_that_names_no_block_degrades_the_page(layout: str) -> None:
+
+
+@NO_LAYOUT
+def test_a_layout_that_names_no_block_degrades_a_page_with_ink(layout: str) -> None:
+    image = BLANK.image.copy()
+    image.paste(0, (50, 50, 80, 60))
+    reading = read(layout, page=replace(BLANK, image=image))
+    said = f"the model's layout, {len(layout):,} characters, names no block"
+    assert reading.error_message == f"no text was found, though there is ink: {said}"
+    assert (reading.blocks, reading.markdown, reading.ink_outside) == ((), "", 1)
+
+
+@NO_LAYOUT
+def test_a_blank_page_without_a_block_is_read_whatever_its_layout_says(layout: str) -> None:
     reading = read(layout)
-    assert reading.error_message == f"no text was found: the layout, {len(layout):,} characters, contains no block"
-    assert (reading.blocks, reading.markdown) == ((), "")
+    assert (reading.error_message, reading.blocks, reading.ink_outside) == (None, (), None)
 
 
 def test_an_endless_number_costs_only_its_own_block() -> None:

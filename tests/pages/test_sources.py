@@ -255,6 +255,13 @@ def test_the_count_is_of_the_whole_input_whatever_the_shard() -> None:
     assert [find_documents(["d"], shard=(index, 2)).skipped for index in (1, 2)] == [{".docx": 1}] * 2
 
 
+def test_a_shard_without_a_document_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    make("d/x.pdf")
+    caplog.set_level("INFO")
+    without = [index for index in (1, 2) if not find_documents(["d"], shard=(index, 2)).documents]
+    assert caplog.messages == [f"shard {index} of 2 has none of 1 document" for index in without]
+
+
 def test_a_folder_of_thousands_of_suffixes_has_a_short_account() -> None:
     make("d/x.pdf", f"d/scan.{'long' * 20}", "d/a.b\x1b", *(f"d/scan.{number:04}" for number in range(300)))
     kinds = skipped("d")

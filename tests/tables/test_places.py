@@ -31,12 +31,12 @@ def odd(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("/proc/table.parquet", "No such file or directory"),
+        ("/proc/table.parquet", "create its folder first, or choose another"),
         ("/dev/null/table.parquet", "Not a directory"),
         ("/dev/null", "it is not an ordinary file; choose another place"),
         ("file/table.parquet", "Not a directory"),
-        ("none/table.parquet", "No such file or directory"),
-        ("broken/none/table.parquet", "No such file or directory"),
+        ("none/table.parquet", "create its folder first, or choose another"),
+        ("broken/none/table.parquet", "create its folder first, or choose another"),
         ("loop/table.parquet", "Too many levels of symbolic links"),
         ("folder.parquet", "Is a directory"),
         ("pipe.parquet", "it is not an ordinary file; choose another place"),

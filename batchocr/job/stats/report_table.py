@@ -63,7 +63,8 @@ def _items(report: Report) -> str:
     items, not_opened = report.items, report.documents_not_opened
     return (
         f"{items.found:,} {'=' if report.ledger_adds_up else '≠'} "
-        f"{items.ok:,} ok + {items.degraded:,} degraded + {items.failed:,} failed + {items.skipped:,} skipped"
+        f"{items.ok:,} ok + {items.degraded:,} degraded + {items.failed:,} failed"
+        + (f" + {items.skipped:,} skipped" if items.skipped else "")
         + (f" + {items.not_reached:,} not reached" if items.not_reached else "")
         + f"; in {counted(report.documents, 'document')}"
         + (f", {not_opened:,} of them not opened yet" if not_opened else "")

@@ -87,6 +87,8 @@ def find_documents(
         raise NoInputError(_nothing_found(inputs, kept.values(), search.skipped))
     named = list(_named(kept))
     documents = named if shard[1] == 1 else [document for document in named if in_shard(document.source, *shard)]
+    if not documents:
+        logger.info("shard %d of %d has none of %s", *shard, counted(len(named), "document"))
     chosen = documents
     if only is not None:
         _require_named(only, {document.source for document in named})

@@ -44,15 +44,17 @@ class Ink:
         red, green, blue = ImageChops.difference(samples, background).split()
         self._marks = ImageChops.lighter(ImageChops.lighter(red, green), blue).point(_IS_INK)
 
+        self._num_marks = _count(self._marks)
+        self.is_blank = self._num_marks < _BLANK * self._marks.width * self._marks.height
+
     def share_outside(self, boxes: Iterable[Box]) -> float | None:
         """The share of the page's ink that is in none of the boxes; None if the page is blank."""
-        num_marks = _count(self._marks)
-        if num_marks < _BLANK * self._marks.width * self._marks.height:
+        if self.is_blank:
             return None
         outside = self._marks.copy()
         for box in boxes:
             outside.paste(0, self._place(box, border=1))  # letters often reach over the edge of their box
-        return round(_count(outside) / num_marks, 4)
+        return round(_count(outside) / self._num_marks, 4)
 
     def fills(self, box: Box) -> bool:
         """Whether a box has as much ink as one with text: more than specks, or than the edges of its neighbours."""

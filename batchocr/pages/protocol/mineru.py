@@ -163,7 +163,7 @@ class MinerUProtocol:
         asked: Sequence[ContentBlock],
         completions: Sequence[Completion],
     ) -> Reading:
-        shortfalls = layout_shortfalls(layout, len(blocks), num_surplus, MAX_READ_AREA)
+        shortfalls = layout_shortfalls(layout, len(blocks), num_surplus, MAX_READ_AREA, ink)
         for block, completion in zip(asked, completions, strict=True):
             block[COMPLETION] = completion
             block.content = completion.text if completion.error is None else None

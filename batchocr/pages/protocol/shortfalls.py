@@ -22,15 +22,16 @@ COMPLETION: Final = "_batchocr_completion"
 """Our key on a ContentBlock: post-processing reorders, drops and replaces blocks, but keeps foreign keys."""
 
 
-def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, max_area: float) -> list[str]:
+def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, max_area: float, ink: Ink) -> list[str]:
     """What is wrong with a page's layout. num_blocks: those in it. num_left_out: those beyond `max_area` pages."""
     found = []
     if layout.finish_reason == "length":
         found.append("the layout hit its token limit")
     if layout.finish_reason == "repetition":
         found.append("the layout looped")
-    if layout.text.strip() and not num_blocks:
-        found.append(f"no text was found: the layout, {counted(len(layout.text), 'character')}, contains no block")
+    if layout.text.strip() and not num_blocks and not ink.is_blank:
+        said = counted(len(layout.text), "character")
+        found.append(f"no text was found, though there is ink: the model's layout, {said}, names no block")
     if num_left_out:
         left_out = f"{counted(num_left_out, 'block')} left out"
         found.append(f"the layout names blocks of more than {max_area:g} pages together: {left_out}")
