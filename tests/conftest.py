@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Tests share their cores with other processes, so the time that an example takes says nothing.
-settings.register_profile("untimed", deadline=None, max_examples=100 if FULL else 50)
+settings.register_profile("untimed", deadline=None, max_examples=100 if FULL else 25)
 settings.load_profile("untimed")
 
 

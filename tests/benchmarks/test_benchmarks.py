@@ -119,6 +119,7 @@ def test_no_damage_to_the_sample_documents_goes_unsaid(tmp_path: Path) -> None:
     assert found["figures"]["untold"] == 0
 
 
+@pytest.mark.long
 def test_no_sound_image_is_said_to_be_damaged_and_what_damage_costs_is_counted(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     damaged_images.main(["--smoke", "--keep", str(kept), "--out", str(tmp_path / "damaged_images.json")])

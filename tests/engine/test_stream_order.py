@@ -179,7 +179,7 @@ class OneLayerASlice(CudaDevice):
     [
         (pages_are_read, OneLayerASlice),
         (pages_are_read_without_graphs, CudaDevice),
-        (pages_are_forgotten, CudaDevice),
+        pytest.param(pages_are_forgotten, CudaDevice, marks=pytest.mark.long),
         pytest.param(pages_are_read_without_graphs, OneLayerASlice, marks=pytest.mark.long),
         pytest.param(pages_are_forgotten, OneLayerASlice, marks=pytest.mark.long),
     ],

@@ -83,6 +83,7 @@ def test_an_engine_that_is_killed_is_replaced_with_its_detector(job: Job, detect
     assert texts(read_rows(out)) == texts(job.rows)
 
 
+@pytest.mark.long
 def test_an_engine_whose_detector_fails_once_changes_no_row(
     job: Job, detector: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,7 +116,7 @@ def test_a_new_document_that_does_not_fit_into_the_last_part_begins_another(
     assert [name for name in before if before[name] != after[name]] == ["table.json"]
 
 
-@pytest.mark.parametrize("num_replaced", [0, 1, 2, 9])
+@pytest.mark.parametrize("num_replaced", [1, *(pytest.param(number, marks=pytest.mark.long) for number in (0, 2, 9))])
 def test_a_kill_between_two_parts_costs_nothing(archive: Path, usual: dict[str, Any], num_replaced: int) -> None:
     out = archive / "table"
     draw_pdf(archive / "in" / "a.pdf", "a one")

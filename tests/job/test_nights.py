@@ -34,6 +34,7 @@ pytestmark = pytest.mark.slow
 
 TABLES = ["table.parquet", "table.jsonl"]
 BOTH = pytest.mark.parametrize("name", TABLES)
+PARQUET = pytest.mark.parametrize("name", [TABLES[0], pytest.param(TABLES[1], marks=pytest.mark.long)])
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def test_what_is_new_changed_and_gone_costs_itself_and_the_rows_are_those_of_a_r
     assert [row for row in rows if row.source == "b.pdf"] == [before["b.pdf", 0], before["b.pdf", 1]]
 
 
-@BOTH
+@PARQUET
 def test_a_touched_file_is_hashed_until_the_table_is_written_for_another_reason(
     archive: Path, usual: dict[str, Any], opened: Counter[str], name: str
 ) -> None:
@@ -162,7 +163,7 @@ def jsonl_without_files(row: PageResult) -> bytes:
     return line + b"}"
 
 
-@BOTH
+@PARQUET
 def test_a_table_of_the_version_before_is_hashed_once_and_not_read(
     archive: Path, usual: dict[str, Any], opened: Counter[str], name: str
 ) -> None:
@@ -178,7 +179,7 @@ def test_a_table_of_the_version_before_is_hashed_once_and_not_read(
     assert not opened
 
 
-@BOTH
+@PARQUET
 def test_other_pages_are_read_beside_those_that_are_there(
     archive: Path, usual: dict[str, Any], opened: Counter[str], name: str
 ) -> None:
@@ -206,7 +207,7 @@ def test_rows_behind_the_limit_stay_also_if_their_file_has_changed(archive: Path
     assert [content for content, _, _ in state_of(out)] == [content for content, _, _ in before]
 
 
-@BOTH
+@PARQUET
 def test_a_new_copy_and_a_renamed_document_take_their_rows_from_the_table(
     archive: Path, usual: dict[str, Any], name: str
 ) -> None:
@@ -229,7 +230,7 @@ KILLED_AT = {
 }
 
 
-@BOTH
+@PARQUET
 @pytest.mark.parametrize("moment", KILLED_AT)
 def test_a_kill_at_the_end_of_a_night_costs_nothing_but_the_report(
     archive: Path, usual: dict[str, Any], opened: Counter[str], name: str, moment: str

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.slow
 PAGES = 300
 TABLES = ["table.parquet", "table/"]
 BOTH = pytest.mark.parametrize("name", TABLES)
+FOLDER = pytest.mark.parametrize("name", [pytest.param(TABLES[0], marks=pytest.mark.long), TABLES[1]])
 BUCKET = "nights"
 
 
@@ -134,7 +135,7 @@ def test_in_a_folder_parts_are_replaced_under_their_names_and_one_that_does_not_
     ] + ["f.pdf"] * 300 + ["h.pdf"] * 300
 
 
-@BOTH
+@FOLDER
 def test_a_table_that_is_replaced_in_the_store_while_a_run_is_at_work_is_not_mixed_with_the_other(
     store: ObjectStore, archive: Path, usual: dict[str, Any], name: str
 ) -> None:
@@ -165,7 +166,7 @@ def test_parts_that_were_not_put_are_put_by_the_same_command(
     assert sources == ["a.pdf"] + ["b.pdf"] * 300 + ["d.pdf"] + [f"{name}.pdf" for name in "fhk" for _ in range(300)]
 
 
-@BOTH
+@FOLDER
 @pytest.mark.parametrize("moment", ["before the table takes its place", "after that", "while it is put"])
 def test_a_kill_costs_nothing(store: ObjectStore, archive: Path, usual: dict[str, Any], name: str, moment: str) -> None:
     draw_pdf(archive / "in" / "a.pdf", "a")
