@@ -13,13 +13,14 @@ WITH_TESTS := .venv/installed-with-tests
 # One of the sample documents is broken on purpose; --max-page-error-rate 1 keeps that from being an error here.
 sample: $(INSTALLED)
 	$(BIN)/batchocr run sample_data/documents --model sample_data/model --password batchocr \
-	    --out results.parquet --overwrite --max-page-error-rate 1
+	    --out sample.parquet --overwrite --max-page-error-rate 1
 	@echo
-	$(BIN)/batchocr export results.parquet --password batchocr --to texts --format md
-	$(BIN)/batchocr view results.parquet --password batchocr --out review.html
+	$(BIN)/batchocr export sample.parquet --password batchocr --to texts --format md
+	$(BIN)/batchocr view sample.parquet --password batchocr --out review.html
 	@echo; echo "The first document, in texts/article.md:"; echo
 	@head -n 7 texts/article.md
 	@echo; echo "All of it, its figures beside it: texts/    To look through the pages: review.html"
+	@echo "To read your own:  .venv/bin/batchocr run FILE... --model sample_data/model --out mine.parquet"
 
 # What a change needs while it is being made.
 quick: $(WITH_TESTS)

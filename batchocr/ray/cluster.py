@@ -49,7 +49,7 @@ def load_ray() -> ModuleType:
     try:
         import ray
     except ImportError as error:
-        raise UsageError(f"a run on a cluster needs Ray: pip install 'batchocr[ray]' ({error})") from error
+        raise UsageError(f"a cluster's run needs Ray: pip install '.[ray]' in a clone of batchocr ({error})") from error
     module: ModuleType = ray
     return module
 

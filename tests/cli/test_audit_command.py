@@ -66,7 +66,7 @@ def second_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     # OpenCV changes it when it is imported; with another one, no process of a later test could be forked.
     monkeypatch.setenv("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH", ""))
     for name in ("rapidocr", "onnxruntime", "cv2"):
-        pytest.importorskip(name, reason="the second reader is not installed: pip install 'batchocr[audit]'")
+        pytest.importorskip(name, reason="the second reader is not installed: pip install '.[audit]'")
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_documents_that_are_gone_are_said_to_be(tmp_path: Path) -> None:
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchocr.pages.protocol.second_reader.find_spec", lambda name: None)
     table = make_table(tmp_path, [FIRST])
-    said = "batchocr: error: an audit needs its second reader: pip install 'batchocr[audit]'\n"
+    said = "batchocr: error: an audit needs its second reader: pip install '.[audit]' in a clone of batchocr\n"
     assert said_by("audit", table, "--out", tmp_path / "audit.parquet") == (2, "", said)
 
 

@@ -14,7 +14,7 @@ from batchocr.ray.cluster import connected
 from tests.support.object_store import running_store, used
 from tests.support.running import draw_pdf, read_rows, texts
 
-pytest.importorskip("ray", reason="needs Ray: pip install 'batchocr[ray]'")
+pytest.importorskip("ray", reason="needs Ray: pip install '.[ray]'")
 
 pytestmark = [
     pytest.mark.slow,

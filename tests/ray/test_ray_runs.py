@@ -22,7 +22,7 @@ from batchocr.ray.cluster import connected
 from tests.support.deadly_reader import DeadlyReader
 from tests.support.running import draw_pdf, read_rows, texts
 
-pytest.importorskip("ray", reason="needs Ray: pip install 'batchocr[ray]'")
+pytest.importorskip("ray", reason="needs Ray: pip install '.[ray]'")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_folder")]
 DEADLINE_S = 100.0

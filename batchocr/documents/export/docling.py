@@ -44,7 +44,7 @@ try:
         TextItem,
     )
 except ImportError as error:
-    raise UsageError("--format docling needs docling-core: pip install 'batchocr[docling]'") from error
+    raise UsageError("--format docling needs docling-core: pip install '.[docling]' in a clone of batchocr") from error
 
 REVISION: Final = 4
 

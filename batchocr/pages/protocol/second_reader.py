@@ -61,7 +61,7 @@ _OPTIONS: Final[dict[str, Any]] = {
 def require_second_reader() -> str:
     """The name and version of the reader. Raises UsageError if it is not installed."""
     if find_spec("rapidocr") is None or find_spec("onnxruntime") is None:
-        raise UsageError("an audit needs its second reader: pip install 'batchocr[audit]'")
+        raise UsageError("an audit needs its second reader: pip install '.[audit]' in a clone of batchocr")
     return f"rapidocr {version('rapidocr')}"
 
 
