@@ -8,6 +8,7 @@ on. No message repeats what a store says in full, as it may quote a signature.
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 import re
 import time
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -40,6 +42,8 @@ _SILENCE_S = 10
 """How long a store may send nothing before the request is tried again."""
 _ATTEMPTS = 5
 _RETRY_S = 30
+_LISTING_S = 600
+"""A store gives some ten thousand names a second."""
 _CHUNK_BYTES = 8 * 2**20
 _CHUNK_WAITS_S = (0.2, 1.0, 3.0)
 _PIECE_BYTES = 64 * 2**20
@@ -102,7 +106,12 @@ def list_below(text: str, *, recursive: bool = True) -> list[StoredObject]:
     with _store_of(uri) as (system, base):
         from pyarrow.fs import FileSelector, FileType
 
-        infos = system.get_file_info(FileSelector(_path(base, uri.key).rstrip("/"), recursive=recursive))
+        below = FileSelector(_path(base, uri.key).rstrip("/"), recursive=recursive)
+        with ThreadPool(1) as asking:  # the client asks for part after part, whatever comes
+            try:
+                infos = asking.apply_async(system.get_file_info, [below]).get(_LISTING_S)
+            except multiprocessing.TimeoutError:
+                raise UsageError(f"the list of {uri} does not end within {_LISTING_S} s: name parts of it") from None
         root, num_base = str(Uri(uri.scheme, uri.authority, "")), len(base.rstrip("/")) + 1
         return [_described(info, root + info.path[num_base:]) for info in infos if info.type == FileType.File]
 
