@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
-from PIL.TiffImagePlugin import TiffImageFile
+from PIL import ExifTags, Image, ImageFile, ImagePalette, UnidentifiedImageError
+from PIL.TiffImagePlugin import COLORMAP, TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError, UnsupportedError
@@ -155,6 +155,8 @@ class TiffDocument(ImageDocument):
         ):
             if image.tag_v2.get(ExifTags.Base.Orientation) in (5, 6, 7, 8):  # Pillow turns the pixels, but not these
                 image.info |= {key: image.info[key][::-1] for key in ("dpi", "resolution") if key in image.info}
+            if image.mode == "P" and max(levels := image.tag_v2[COLORMAP]) < 256:  # they should be of 16 bits
+                image.palette = ImagePalette.raw("RGB;L", bytes(levels))
             yield image
 
 
