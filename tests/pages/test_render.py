@@ -66,6 +66,13 @@ def test_a_password_opens_a_pdf_however_its_letters_are_composed(tmp_path: Path,
         assert document.page_count == 1
 
 
+@pytest.mark.parametrize(("in_the_file", "typed"), [("GrÃ¼n", "Grün"), ("å¯ƒç€†", "密码"), ("Grün", "Grün")])
+def test_a_password_in_utf8_opens_a_pdf_of_an_old_cipher_too(tmp_path: Path, in_the_file: str, typed: str) -> None:
+    with pymupdf.open(stream=pdf_bytes((100, 50))) as document:
+        document.save(tmp_path / "a.pdf", encryption=pymupdf.PDF_ENCRYPT_RC4_128, user_pw=in_the_file, owner_pw="other")
+    assert render(tmp_path / "a.pdf", password=typed).image.size == (100, 50)
+
+
 def test_a_rotated_page_is_upright(tmp_path: Path) -> None:
     path = written(tmp_path / "a.pdf", pdf_bytes((100, 50), draw=lambda page: page.set_rotation(90)))
     assert render(path).image.size == (50, 100)

@@ -54,6 +54,9 @@ _MARK_OF_END = b"%%EOF"
 _OBJECT = re.compile(rb"\b\d+ +\d+ +obj\b")
 _TRAILER = re.compile(rb"\bstartxref\s+\d+\s*$")
 
+_PDF_DOC_ENCODING = dict(enumerate("•†‡…—–ƒ⁄‹›−‰„“”‘’‚™ﬁﬂŁŒŠŸŽıłœšž\x9f€", 0x80))
+"""Byte → letter, where that is not the letter of Latin-1."""
+
 
 class PdfDocument:
     """An open, unlocked PDF, to be rendered at `dpi`, with at most MAX_EDGE px on its long side."""
@@ -257,7 +260,7 @@ def _unlock(document: pymupdf.Document, password: str | None) -> None:
         return
     if password is None:
         raise EncryptedError("the document asks for a password; give it with --password or BATCHOCR_PASSWORD")
-    if not any(map(document.authenticate, (password, _prepared(password)))):
+    if not any(map(document.authenticate, (password, _prepared(password), _as_utf8(password)))):
         raise EncryptedError("the given password does not open the document")
 
 
@@ -266,6 +269,12 @@ def _prepared(password: str) -> str:
     Source: RFC 4013, section 2."""
     kept = (letter for letter in password if not stringprep.in_table_b1(letter))
     return normalize("NFKC", "".join(" " if stringprep.in_table_c12(letter) else letter for letter in kept))
+
+
+def _as_utf8(password: str) -> str:
+    """What MuPDF writes as the password's UTF-8, which many programs take for ciphers that want PDFDocEncoding. Of the
+    bytes, 9F and AD have no letter there. Source: PDF 1.7, annex D."""
+    return password.encode().decode("latin-1").translate(_PDF_DOC_ENCODING)
 
 
 @contextmanager
