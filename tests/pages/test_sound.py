@@ -119,6 +119,11 @@ def test_zeros_are_a_hole_unless_they_are_within_a_string(tmp_path: Path, string
     assert str(render(written(tmp_path / "a.pdf", data)).lost) == str(lost)
 
 
+def test_zeros_before_the_header_are_no_hole(tmp_path: Path) -> None:
+    plain = render(written(tmp_path / "plain.pdf", TEXT))
+    assert render(written(tmp_path / "a.pdf", bytes(500) + TEXT)) == plain
+
+
 # --- What is not drawn -------------------------------------------------------------------------------------------
 
 

@@ -47,7 +47,7 @@ _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 _HOLE = bytes(128)
 """Zeros between objects; a sound file has fewer: the keys of an encrypted PDF are followed by 79."""
 
-_STREAM, _END = b"stream", b"end"
+_HEADER, _STREAM, _END = b"%PDF", b"stream", b"end"
 _END_OF_OBJECT = b"endobj"
 _OF_A_STRING = re.compile(rb"\\.|[()]|endobj", re.DOTALL)
 _MARK_OF_END = b"%%EOF"
@@ -200,8 +200,8 @@ def _faults_of_file(path: str) -> list[str]:
 
 def _has_hole(data: mmap.mmap, end: int) -> bool:
     """Whether there are zeros between objects, as of blocks never written, which MuPDF takes for white space. Those
-    within streams and strings, and behind the end, do not count."""
-    position = data.find(_HOLE, 0, end)
+    within streams and strings, before the header, and behind the end, do not count."""
+    position = data.find(_HOLE, max(0, data.find(_HEADER)), end)
     while position >= 0:
         keyword = data.rfind(_STREAM, 0, position)
         if keyword < 0 or data[max(0, keyword - len(_END)) : keyword] == _END:
