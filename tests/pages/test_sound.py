@@ -179,6 +179,30 @@ def test_a_page_loses_nothing_by_what_is_not_drawn(tmp_path: Path, what: str) ->
     assert ink_of(page) == pytest.approx(ink_of(render(written(tmp_path / "b.pdf", TEXT))), abs=2)
 
 
+EMPTY = b"<</Type /OCMD /OCGs []>>"
+LAYERS = b"/OCProperties <</OCGs [5 0 R] /D <<>>>>"
+BOX = b"9 9 99 99 re f"
+
+
+@pytest.mark.parametrize(
+    ("resources", "content", "form"),
+    [
+        (b"/Properties <</P 6 0 R>>", b"/OC /P BDC %s EMC" % BOX, b""),
+        (b"/XObject <</F 7 0 R>>", b"/F Do", b"/OC 6 0 R"),
+        (b"/XObject <</F 7 0 R>>", b"/F Do", b"/Resources <</Properties <</P 6 0 R>>>>"),
+    ],
+    ids=["of the page", "a form", "within a form"],
+)
+def test_what_is_in_a_list_of_no_layers_is_drawn(tmp_path: Path, resources: bytes, content: bytes, form: bytes) -> None:
+    within = b"/OC /P BDC %s EMC" % BOX if b"Properties" in form else BOX
+    drawn = stream(within, b"/Subtype /Form /BBox [0 0 200 300]" + form)
+    catalogue, tree, _, _ = bodies_of(TEXT)
+    objects = (tree, page(4, resources), stream(content), b"<</Type /OCG /Name (A)>>", EMPTY, drawn)
+    data = pdf(catalogue.replace(b"/Type", LAYERS + b"/Type"), *objects)
+    plain = pdf(catalogue, tree, page(4, b""), stream(BOX))
+    assert render(written(tmp_path / "a.pdf", data)) == render(written(tmp_path / "plain.pdf", plain))
+
+
 def ink_of(page: Page) -> float:
     return 255 - float(np.mean(page.image.convert("L")))
 

@@ -88,6 +88,14 @@ class DrawnObjects:
             found.append("an image has a coding of JBIG2 that MuPDF draws wrong: the page may be incomplete")
         return found
 
+    def show_without_layers(self, page: int) -> None:
+        """Have MuPDF draw what is in a list of no layers, which it would hide. page: as for `faults`. Source: PDF 1.7,
+        table 99, where such a list has no effect."""
+        texts = [object_text(self._document, number) for number in self._drawn_with(page)]
+        for number in references(" ".join([inherited_text(self._document, page, "Resources"), *texts])):
+            if resolved_text(self._document, number, "OCGs") == "[]":
+                self._document.xref_set_key(number, "OCGs", "null")
+
     def are_inflated(self, page: int) -> bool:
         """Whether all deflated streams that the page is drawn with are sound, though they may not end as they should;
         if one is packed twice, or within others, that is not known."""

@@ -104,6 +104,8 @@ class PdfDocument:
             page = self._load_page(page_index)
             number = page.xref  # a repair while it is drawn can lose the page
             scale = self._scale(page, dpi)
+            if value_text(self._document, self._document.pdf_catalog(), "OCProperties") != "null":
+                self._objects.show_without_layers(number)
             drawn = page.get_displaylist()
             pixmap = drawn.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB, alpha=False)
             if not (pixmap.width and pixmap.height):
