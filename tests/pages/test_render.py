@@ -153,9 +153,8 @@ def test_a_small_file_that_uses_one_page_over_and_over_has_a_page_for_every_thre
             found.render(found.page_count - 1)
 
 
-@pytest.mark.parametrize("count", [-1, 2_000_000_000])
-def test_an_absurd_number_of_pages_is_damage(tmp_path: Path, count: int) -> None:
-    path = written(tmp_path / "a.pdf", with_tree(b"/Count %d /Kids [3 0 R]" % count, b"/MediaBox [0 0 100 50]"))
+def test_an_absurd_number_of_pages_is_damage(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.pdf", with_tree(b"/Count 2000000000 /Kids [3 0 R]", b"/MediaBox [0 0 100 50]"))
     with pytest.raises(DamagedError, match="number of pages"):
         opened(path)
 

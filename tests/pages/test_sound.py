@@ -44,6 +44,21 @@ def test_a_page_in_place_of_the_tree_of_pages_is_read(tmp_path: Path) -> None:
         assert document.page_count == copy.page_count == 1
 
 
+def test_a_page_is_read_though_the_document_claims_fewer_than_none(tmp_path: Path) -> None:
+    plain = render(written(tmp_path / "plain.pdf", TEXT))
+    assert render(written(tmp_path / "a.pdf", TEXT.replace(b"/Count 1", b"/Count -1"))) == plain
+
+
+def test_pages_within_the_tree_are_read_as_those_that_are_objects_of_their_own(tmp_path: Path) -> None:
+    contents = stream(lines("one")), stream(lines("two"))
+    path = written(tmp_path / "plain.pdf", text_pages(*contents))
+    plain = [render(path, index) for index in range(2)]
+    catalogue, _, one, first, two, second = bodies_of(text_pages(*contents))
+    tree = b"<</Type /Pages /Kids [%s %s] /Count 2>>" % (one, two)
+    path = written(tmp_path / "a.pdf", pdf(catalogue, tree, b"<<>>", first, b"<<>>", second))
+    assert [render(path, index) for index in range(2)] == plain
+
+
 # --- Streams that end in another way -----------------------------------------------------------------------------
 
 
