@@ -113,6 +113,23 @@ def test_a_stream_that_was_cut_is_told_beside_one_that_lacks_only_the_mark_of_it
     assert "premature end of data in flate filter" in str(render(written(tmp_path / "a.pdf", data)).lost)
 
 
+@pytest.mark.parametrize(
+    "entry", [b"/Contents [null 4 0 R null]", b"/Contents 4 0 R /Annots [null]"], ids=["contents", "annotations"]
+)
+def test_a_null_in_a_list_is_nothing(tmp_path: Path, entry: bytes) -> None:
+    plain = render(written(tmp_path / "plain.pdf", TEXT))
+    catalogue, tree, only, content = bodies_of(TEXT)
+    data = pdf(catalogue, tree, only.replace(b"/Contents 4 0 R", entry), content)
+    assert render(written(tmp_path / "a.pdf", data)) == plain
+
+
+def test_a_filter_that_names_no_cipher_changes_nothing(tmp_path: Path) -> None:
+    plain = render(written(tmp_path / "plain.pdf", TEXT))
+    crypt = b"/Filter [/Crypt] /DecodeParms [<</Name /Identity>>]"
+    data = text_pages(stream(lines("words"), crypt))
+    assert render(written(tmp_path / "a.pdf", data)) == plain
+
+
 # --- Zeros in strings --------------------------------------------------------------------------------------------
 
 HOLE = "the file has zeros where some of its objects should be"

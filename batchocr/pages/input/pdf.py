@@ -158,6 +158,8 @@ class PdfDocument:
             raise DamagedError("the document names a page that it does not have")
         if contents == "null" and kind not in ("/Page", "null"):
             raise DamagedError(f"what the document names as this page is none, but of the type {valid_text(kind)}")
+        if contents.startswith("[") and "null" in contents:  # MuPDF warns of it, as it is no stream
+            self._document.xref_set_key(page.xref, "Contents", re.sub(r"\bnull\b", "", contents))
         crop = pymupdf.mupdf.pdf_dict_gets_inheritable(pymupdf.mupdf.pdf_page_from_fz_page(page.this).obj(), "CropBox")
         if crop.m_internal and (pymupdf.Rect(pymupdf.mupdf.pdf_to_rect(crop)) & page.mediabox).is_empty:
             self._document.xref_set_key(page.xref, "CropBox", f"[{' '.join(map(str, page.mediabox))}]")
