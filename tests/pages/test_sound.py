@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import zlib
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,7 +19,19 @@ from batchocr.errors import EncryptedError
 from batchocr.pages.input.mupdf_warnings import lost_content
 from batchocr.pages.input.pdf import PdfDocument
 from tests.pages.rendering import opened, render, written
-from tests.support.pdf_files import deflated, lines, page, pdf, stream, text_pages
+from tests.support.pdf_files import (
+    DCT,
+    JPEG,
+    deflated,
+    encoded,
+    letter,
+    lines,
+    page,
+    pdf,
+    scan,
+    stream,
+    text_pages,
+)
 
 PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 SRGB = deflated(PROFILE, b"/N 4 /Alternate /DeviceCMYK")
@@ -128,6 +141,37 @@ def test_a_filter_that_names_no_cipher_changes_nothing(tmp_path: Path) -> None:
     crypt = b"/Filter [/Crypt] /DecodeParms [<</Name /Identity>>]"
     data = text_pages(stream(lines("words"), crypt))
     assert render(written(tmp_path / "a.pdf", data)) == plain
+
+
+# --- JPEGs -------------------------------------------------------------------------------------------------------
+
+
+def sized(jpeg: bytes, width: int, height: int) -> bytes:
+    """A JPEG that says to have this size."""
+    place = jpeg.index(b"\xff\xc0")
+    return jpeg[: place + 5] + struct.pack(">2H", height, width) + jpeg[place + 9 :]
+
+
+@pytest.mark.parametrize("data", [JPEG[:-2], sized(JPEG, 200, 65_000)], ids=["without its end", "65,000 rows"])
+def test_a_jpeg_is_sound_that_has_the_rows_that_are_drawn(tmp_path: Path, data: bytes) -> None:
+    plain = render(written(tmp_path / "plain.pdf", scan(DCT, JPEG)))
+    assert render(written(tmp_path / "a.pdf", scan(DCT, data))) == plain
+
+
+@pytest.mark.parametrize("size", [(200, 600), (400, 300), (100, 300), (100, 150)])
+def test_a_jpeg_of_another_size_than_the_document_gives_it_is_told(tmp_path: Path, size: tuple[int, int]) -> None:
+    data = encoded(letter().resize(size), "JPEG")
+    assert "is corrupt" in str(render(written(tmp_path / "a.pdf", scan(DCT, data))).lost)
+
+
+@pytest.mark.parametrize(("progressive", "cut", "lost"), [(False, 2, False), (False, 99, True), (True, 2, True)])
+def test_a_jpeg_file_is_decoded_to_its_last_row_without_the_mark_of_its_end(
+    tmp_path: Path, progressive: bool, cut: int, lost: bool
+) -> None:
+    data = encoded(letter(), "JPEG", progressive=progressive)
+    page = render(written(tmp_path / "a.jpg", data[:-cut]))
+    assert (page.lost is not None) == lost
+    assert cut > 2 or page.image == render(written(tmp_path / "plain.jpg", data)).image
 
 
 # --- Zeros in strings --------------------------------------------------------------------------------------------

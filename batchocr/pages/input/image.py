@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError, UnsupportedError
 from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_picture
 from batchocr.pages.input.image_faults import (
+    END_OF_JPEG,
     JPEG_SIGNATURE,
     PNG_SIGNATURE,
     fault_found_by_mupdf,
@@ -192,6 +194,9 @@ def open_image(path: str) -> ImageDocument:
 
 
 def _open(path: str) -> ImageFile.ImageFile:
+    with open(path, "rb") as file:
+        if file.read(len(JPEG_SIGNATURE)) == JPEG_SIGNATURE:  # without the mark of its end Pillow leaves out the rest
+            return Image.open(io.BytesIO(Path(path).read_bytes() + END_OF_JPEG), formats=_FORMATS)
     return Image.open(path, formats=_FORMATS)
 
 
