@@ -8,17 +8,16 @@ on. No message repeats what a store says in full, as it may quote a signature.
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import re
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
 
 from batchocr.errors import (
@@ -107,11 +106,18 @@ def list_below(text: str, *, recursive: bool = True) -> list[StoredObject]:
         from pyarrow.fs import FileSelector, FileType
 
         below = FileSelector(_path(base, uri.key).rstrip("/"), recursive=recursive)
-        with ThreadPool(1) as asking:  # the client asks for part after part, whatever comes
+        listing: Future[list[FileInfo]] = Future()
+
+        def ask() -> None:
             try:
-                infos = asking.apply_async(system.get_file_info, [below]).get(_LISTING_S)
-            except multiprocessing.TimeoutError:
-                raise UsageError(f"the list of {uri} does not end within {_LISTING_S} s: name parts of it") from None
+                listing.set_result(system.get_file_info(below))
+            except (OSError, ValueError) as error:
+                listing.set_exception(error)
+
+        Thread(target=ask, daemon=True).start()  # the client asks for part after part, and cannot be stopped
+        if not wait([listing], _LISTING_S).done:
+            raise UsageError(f"the list of {uri} does not end within {_LISTING_S} s: name parts of it")
+        infos = listing.result()
         root, num_base = str(Uri(uri.scheme, uri.authority, "")), len(base.rstrip("/")) + 1
         return [_described(info, root + info.path[num_base:]) for info in infos if info.type == FileType.File]
 
