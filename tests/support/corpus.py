@@ -39,6 +39,7 @@ _BETTER: dict[str, Outcome] = {
     "hostile/chromium_pdfium__testing__resources__unsupported_feature.pdf": {"pages": 3, "failed": [0, 1, 2]},
     # What is left of it is read, and its row says that the rest is missing.
     "images/pillow_broken_data_stream.png": {"pages": 1},
+    "images/pillow_truncated_jpeg.jpg": {"pages": 1},
     # A chain of four images, none of which can be decoded. Refusing the file because of the second one would lose sound
     # pages in other files: those with one image of an unknown kind, and truncated copies.
     "images/pillow_crash-2020-10-test.tif": {"pages": 4, "failed": [0, 1, 2, 3]},

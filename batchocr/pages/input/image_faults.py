@@ -44,14 +44,11 @@ _JPEG_SHARE: Final = 8
 def fault_of_jpeg(data: bytes, size: tuple[int, int] | None = None) -> str | None:
     """What libjpeg reports as corrupt in a JPEG; it draws on, and MuPDF and Pillow drop its messages. That it lacks
     only the mark of its end is no fault, unless it may lack scans too. size: width and height with which it is drawn,
-    if they are not its own."""
+    whatever its own."""
     try:
-        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-        if size not in (None, (width, height)):
-            data = _resized(data, *size)
-        space = "CMYK" if space in ("CMYK", "YCCK") else "GRAY"
-        end = b"" if _PROGRESSIVE in data else END_OF_JPEG
-        simplejpeg.decode_jpeg(data + end, space, min_factor=_JPEG_SHARE)
+        drawn = data if size is None else _resized(data, *size)
+        space = "CMYK" if simplejpeg.decode_jpeg_header(drawn)[2] in ("CMYK", "YCCK") else "GRAY"
+        simplejpeg.decode_jpeg(drawn if _PROGRESSIVE in data else drawn + END_OF_JPEG, space, min_factor=_JPEG_SHARE)
     except ValueError as error:
         return str(error) if _CORRUPT_JPEG.search(str(error)) else None
     return None
