@@ -43,7 +43,7 @@ in quotes, in parentheses or as unknown, can be any words, and is none of this."
 
 _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 _JPEG_ENDS_EARLY = "MuPDF says: premature end of file in jpeg"
-"""Also said of what lacks only a mark of its end, and of 0 bytes, which some writers give a blank page."""
+"""Also said of what lacks only a mark of its end, and the first of 0 bytes, which some writers give a blank page."""
 
 _HOLE = bytes(128)
 """Zeros between objects; a sound file has fewer: the keys of an encrypted PDF are followed by 79."""
@@ -186,8 +186,8 @@ class PdfDocument:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
         faults = [*self._faults, *self._objects.faults(page)]
-        sound = {_ENDS_EARLY: self._objects.are_inflated, _JPEG_ENDS_EARLY: self._objects.are_intact}
-        if said in sound and not (faults or self._cut_off) and sound[said](page):
+        checks = {_ENDS_EARLY: self._objects.are_inflated, _JPEG_ENDS_EARLY: self._objects.are_intact}
+        if said in checks and not (faults or self._cut_off) and checks[said](page):
             return None
         return "; ".join(filter(None, [*faults, said])) or None
 
