@@ -12,11 +12,12 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
 
 from batchocr.errors import (
@@ -40,6 +41,8 @@ _SILENCE_S = 10
 """How long a store may send nothing before the request is tried again."""
 _ATTEMPTS = 5
 _RETRY_S = 30
+_LISTING_S = 600
+"""A store gives some ten thousand names a second."""
 _CHUNK_BYTES = 8 * 2**20
 _CHUNK_WAITS_S = (0.2, 1.0, 3.0)
 _PIECE_BYTES = 64 * 2**20
@@ -102,7 +105,19 @@ def list_below(text: str, *, recursive: bool = True) -> list[StoredObject]:
     with _store_of(uri) as (system, base):
         from pyarrow.fs import FileSelector, FileType
 
-        infos = system.get_file_info(FileSelector(_path(base, uri.key).rstrip("/"), recursive=recursive))
+        below = FileSelector(_path(base, uri.key).rstrip("/"), recursive=recursive)
+        listing: Future[list[FileInfo]] = Future()
+
+        def ask() -> None:
+            try:
+                listing.set_result(system.get_file_info(below))
+            except (OSError, ValueError) as error:
+                listing.set_exception(error)
+
+        Thread(target=ask, daemon=True).start()  # the client asks for part after part, and cannot be stopped
+        if not wait([listing], _LISTING_S).done:
+            raise UsageError(f"the list of {uri} does not end within {_LISTING_S} s: name parts of it")
+        infos = listing.result()
         root, num_base = str(Uri(uri.scheme, uri.authority, "")), len(base.rstrip("/")) + 1
         return [_described(info, root + info.path[num_base:]) for info in infos if info.type == FileType.File]
 

@@ -66,6 +66,13 @@ def test_a_password_opens_a_pdf_however_its_letters_are_composed(tmp_path: Path,
         assert document.page_count == 1
 
 
+@pytest.mark.parametrize(("in_the_file", "typed"), [("GrÃ¼n", "Grün"), ("å¯ƒç€†", "密码"), ("Grün", "Grün")])
+def test_a_password_in_utf8_opens_a_pdf_of_an_old_cipher_too(tmp_path: Path, in_the_file: str, typed: str) -> None:
+    with pymupdf.open(stream=pdf_bytes((100, 50))) as document:
+        document.save(tmp_path / "a.pdf", encryption=pymupdf.PDF_ENCRYPT_RC4_128, user_pw=in_the_file, owner_pw="other")
+    assert render(tmp_path / "a.pdf", password=typed).image.size == (100, 50)
+
+
 def test_a_rotated_page_is_upright(tmp_path: Path) -> None:
     path = written(tmp_path / "a.pdf", pdf_bytes((100, 50), draw=lambda page: page.set_rotation(90)))
     assert render(path).image.size == (50, 100)
@@ -146,9 +153,8 @@ def test_a_small_file_that_uses_one_page_over_and_over_has_a_page_for_every_thre
             found.render(found.page_count - 1)
 
 
-@pytest.mark.parametrize("count", [-1, 2_000_000_000])
-def test_an_absurd_number_of_pages_is_damage(tmp_path: Path, count: int) -> None:
-    path = written(tmp_path / "a.pdf", with_tree(b"/Count %d /Kids [3 0 R]" % count, b"/MediaBox [0 0 100 50]"))
+def test_an_absurd_number_of_pages_is_damage(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.pdf", with_tree(b"/Count 2000000000 /Kids [3 0 R]", b"/MediaBox [0 0 100 50]"))
     with pytest.raises(DamagedError, match="number of pages"):
         opened(path)
 

@@ -72,6 +72,13 @@ def test_a_palette_is_looked_up(tmp_path: Path) -> None:
     assert pixels(render(saved(tmp_path / "a.png", image))) == [RED, GREEN, BLUE]
 
 
+@pytest.mark.parametrize("step", [1, 257], ids=["8 bits", "16 bits"])
+def test_a_palette_of_a_tiff_may_have_levels_of_8_bits(tmp_path: Path, step: int) -> None:
+    levels = [0, 99, 255] + [0] * 253
+    tags = {256: [3], 257: [1], 258: [8], 259: [1], 262: [3], 320: [level * step for level in levels * 3]}
+    assert greys(render(written(tmp_path / "a.tif", tiff(tags, [b"\0\1\2"])))) == [0, 99, 255]
+
+
 def test_a_transparent_palette_entry_is_white(tmp_path: Path) -> None:
     image = row("P", 0, 1)
     image.putpalette([*RED, *BLACK])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import zlib
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,7 +19,19 @@ from batchocr.errors import EncryptedError
 from batchocr.pages.input.mupdf_warnings import lost_content
 from batchocr.pages.input.pdf import PdfDocument
 from tests.pages.rendering import opened, render, written
-from tests.support.pdf_files import deflated, lines, page, pdf, stream, text_pages
+from tests.support.pdf_files import (
+    DCT,
+    JPEG,
+    deflated,
+    encoded,
+    letter,
+    lines,
+    page,
+    pdf,
+    scan,
+    stream,
+    text_pages,
+)
 
 PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 SRGB = deflated(PROFILE, b"/N 4 /Alternate /DeviceCMYK")
@@ -42,6 +55,21 @@ def test_a_page_in_place_of_the_tree_of_pages_is_read(tmp_path: Path) -> None:
     assert isinstance(document, PdfDocument)
     with closing(document), document.copy_at(str(path)) as copy:
         assert document.page_count == copy.page_count == 1
+
+
+def test_a_page_is_read_though_the_document_claims_fewer_than_none(tmp_path: Path) -> None:
+    plain = render(written(tmp_path / "plain.pdf", TEXT))
+    assert render(written(tmp_path / "a.pdf", TEXT.replace(b"/Count 1", b"/Count -1"))) == plain
+
+
+def test_pages_within_the_tree_are_read_as_those_that_are_objects_of_their_own(tmp_path: Path) -> None:
+    contents = stream(lines("one")), stream(lines("two"))
+    path = written(tmp_path / "plain.pdf", text_pages(*contents))
+    plain = [render(path, index) for index in range(2)]
+    catalogue, _, one, first, two, second = bodies_of(text_pages(*contents))
+    tree = b"<</Type /Pages /Kids [%s %s] /Count 2>>" % (one, two)
+    path = written(tmp_path / "a.pdf", pdf(catalogue, tree, b"<<>>", first, b"<<>>", second))
+    assert [render(path, index) for index in range(2)] == plain
 
 
 # --- Streams that end in another way -----------------------------------------------------------------------------
@@ -98,6 +126,54 @@ def test_a_stream_that_was_cut_is_told_beside_one_that_lacks_only_the_mark_of_it
     assert "premature end of data in flate filter" in str(render(written(tmp_path / "a.pdf", data)).lost)
 
 
+@pytest.mark.parametrize(
+    "entry", [b"/Contents [null 4 0 R null]", b"/Contents 4 0 R /Annots [null]"], ids=["contents", "annotations"]
+)
+def test_a_null_in_a_list_is_nothing(tmp_path: Path, entry: bytes) -> None:
+    plain = render(written(tmp_path / "plain.pdf", TEXT))
+    catalogue, tree, only, content = bodies_of(TEXT)
+    data = pdf(catalogue, tree, only.replace(b"/Contents 4 0 R", entry), content)
+    assert render(written(tmp_path / "a.pdf", data)) == plain
+
+
+def test_a_filter_that_names_no_cipher_changes_nothing(tmp_path: Path) -> None:
+    plain = render(written(tmp_path / "plain.pdf", TEXT))
+    crypt = b"/Filter [/Crypt] /DecodeParms [<</Name /Identity>>]"
+    data = text_pages(stream(lines("words"), crypt))
+    assert render(written(tmp_path / "a.pdf", data)) == plain
+
+
+# --- JPEGs -------------------------------------------------------------------------------------------------------
+
+
+def sized(jpeg: bytes, width: int, height: int) -> bytes:
+    """A JPEG that says to have this size."""
+    place = jpeg.index(b"\xff\xc0")
+    return jpeg[: place + 5] + struct.pack(">2H", height, width) + jpeg[place + 9 :]
+
+
+@pytest.mark.parametrize("data", [JPEG[:-2], sized(JPEG, 200, 65_000)], ids=["without its end", "65,000 rows"])
+def test_a_jpeg_is_sound_that_has_the_rows_that_are_drawn(tmp_path: Path, data: bytes) -> None:
+    plain = render(written(tmp_path / "plain.pdf", scan(DCT, JPEG)))
+    assert render(written(tmp_path / "a.pdf", scan(DCT, data))) == plain
+
+
+@pytest.mark.parametrize("size", [(200, 600), (400, 300), (100, 300), (100, 150)])
+def test_a_jpeg_of_another_size_than_the_document_gives_it_is_told(tmp_path: Path, size: tuple[int, int]) -> None:
+    data = encoded(letter().resize(size), "JPEG")
+    assert "is corrupt" in str(render(written(tmp_path / "a.pdf", scan(DCT, data))).lost)
+
+
+@pytest.mark.parametrize(("progressive", "cut", "lost"), [(False, 2, False), (False, 99, True), (True, 2, True)])
+def test_a_jpeg_file_is_decoded_to_its_last_row_without_the_mark_of_its_end(
+    tmp_path: Path, progressive: bool, cut: int, lost: bool
+) -> None:
+    data = encoded(letter(), "JPEG", progressive=progressive)
+    page = render(written(tmp_path / "a.jpg", data[:-cut]))
+    assert (page.lost is not None) == lost
+    assert cut > 2 or page.image == render(written(tmp_path / "plain.jpg", data)).image
+
+
 # --- Zeros in strings --------------------------------------------------------------------------------------------
 
 HOLE = "the file has zeros where some of its objects should be"
@@ -117,6 +193,11 @@ def test_zeros_are_a_hole_unless_they_are_within_a_string(tmp_path: Path, string
     other = b"<</Type /Sig /Contents [%s]>>" % string
     data = pdf(*bodies_of(TEXT), other, b"<<>>")
     assert str(render(written(tmp_path / "a.pdf", data)).lost) == str(lost)
+
+
+def test_zeros_before_the_header_are_no_hole(tmp_path: Path) -> None:
+    plain = render(written(tmp_path / "plain.pdf", TEXT))
+    assert render(written(tmp_path / "a.pdf", bytes(500) + TEXT)) == plain
 
 
 # --- What is not drawn -------------------------------------------------------------------------------------------
@@ -172,6 +253,30 @@ def test_a_page_loses_nothing_by_what_is_not_drawn(tmp_path: Path, what: str) ->
     page = render(written(tmp_path / "a.pdf", marked(**entries)))
     assert page.lost is None
     assert ink_of(page) == pytest.approx(ink_of(render(written(tmp_path / "b.pdf", TEXT))), abs=2)
+
+
+EMPTY = b"<</Type /OCMD /OCGs []>>"
+LAYERS = b"/OCProperties <</OCGs [5 0 R] /D <<>>>>"
+BOX = b"9 9 99 99 re f"
+
+
+@pytest.mark.parametrize(
+    ("resources", "content", "form"),
+    [
+        (b"/Properties <</P 6 0 R>>", b"/OC /P BDC %s EMC" % BOX, b""),
+        (b"/XObject <</F 7 0 R>>", b"/F Do", b"/OC 6 0 R"),
+        (b"/XObject <</F 7 0 R>>", b"/F Do", b"/Resources <</Properties <</P 6 0 R>>>>"),
+    ],
+    ids=["of the page", "a form", "within a form"],
+)
+def test_what_is_in_a_list_of_no_layers_is_drawn(tmp_path: Path, resources: bytes, content: bytes, form: bytes) -> None:
+    within = b"/OC /P BDC %s EMC" % BOX if b"Properties" in form else BOX
+    drawn = stream(within, b"/Subtype /Form /BBox [0 0 200 300]" + form)
+    catalogue, tree, _, _ = bodies_of(TEXT)
+    objects = (tree, page(4, resources), stream(content), b"<</Type /OCG /Name (A)>>", EMPTY, drawn)
+    data = pdf(catalogue.replace(b"/Type", LAYERS + b"/Type"), *objects)
+    plain = pdf(catalogue, tree, page(4, b""), stream(BOX))
+    assert render(written(tmp_path / "a.pdf", data)) == render(written(tmp_path / "plain.pdf", plain))
 
 
 def ink_of(page: Page) -> float:

@@ -7,6 +7,7 @@ import random
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,21 @@ def test_a_thousand_objects_are_listed_with_one_request_and_read_with_four_each(
     for found in listed[:50]:
         assert fetched(found.uri) == found.uri.rpartition("/")[2].removesuffix(".pdf").encode()
     assert len(store.requests) == 1 + 4 * 50
+
+
+def endless(environ: Environ, start: Any) -> list[bytes]:
+    """A fault: each part of a listing says that the first one follows."""
+    body = b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>1</NextContinuationToken>"
+    body += b"<Contents><Key>a/b.pdf</Key><Size>1</Size></Contents></ListBucketResult>"
+    start("200 OK", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def test_a_listing_without_end_is_given_up(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_LISTING_S", 0.3)
+    with store.failing(endless), pytest.raises(UsageError, match="the list of s3://endless/a does not end"):
+        list_below("s3://endless/a")
+    assert len(store.requests) > 1
 
 
 @pytest.mark.parametrize("key", ["x?sig=abc.pdf", "a;X-Amz-Signature=1.pdf"])

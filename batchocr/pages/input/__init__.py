@@ -2,5 +2,5 @@
 
 from typing import Final
 
-REVISION: Final = 3
+REVISION: Final = 4
 """Goes up with every change here that may alter the pixels of a page, or whether its row says what is lost."""

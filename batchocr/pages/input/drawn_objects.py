@@ -88,6 +88,14 @@ class DrawnObjects:
             found.append("an image has a coding of JBIG2 that MuPDF draws wrong: the page may be incomplete")
         return found
 
+    def show_without_layers(self, page: int) -> None:
+        """Have MuPDF draw what is in a list of no layers, which it would hide. page: as for `faults`. Source: PDF 1.7,
+        table 99, where such a list has no effect."""
+        texts = [object_text(self._document, number) for number in self._drawn_with(page)]
+        for number in references(" ".join([inherited_text(self._document, page, "Resources"), *texts])):
+            if resolved_text(self._document, number, "OCGs") == "[]":
+                self._document.xref_set_key(number, "OCGs", "null")
+
     def are_inflated(self, page: int) -> bool:
         """Whether all deflated streams that the page is drawn with are sound, though they may not end as they should;
         if one is packed twice, or within others, that is not known."""
@@ -97,6 +105,11 @@ class DrawnObjects:
             if is_cut or {*others} & {*_DEFLATE_FILTERS} or _INLINE_DEFLATED.search(self._stream(number, plain=True)):
                 return False
         return True
+
+    def are_intact(self, page: int) -> bool:
+        """Whether all JPEGs and deflated images of the page are known to be sound, once its faults were looked for."""
+        images = [number for number in self._drawn_with(page) if self._object(number).is_checked_image]
+        return all(number in self._intact and self._intact[number][0] for number in images)
 
     def _drawn_with(self, page: int) -> set[int]:
         """The numbers of the objects that a page is drawn with."""
@@ -152,11 +165,13 @@ class DrawnObjects:
             if num_bytes >= _MAX_UNPACKED:
                 break
             if number not in self._intact:
-                self._intact[number] = _is_intact(self._stream(number), resolved_text(self._document, number, "Filter"))
-            is_intact, size = self._intact[number]
+                filters, *sides = (resolved_text(self._document, number, key) for key in ("Filter", "Width", "Height"))
+                size = (int(sides[0]), int(sides[1])) if all(map(str.isdecimal, sides)) else None
+                self._intact[number] = _is_intact(self._stream(number), filters, size)
+            is_intact, num_unpacked = self._intact[number]
             if not is_intact:
                 num_corrupt += 1
-            num_bytes += size
+            num_bytes += num_unpacked
         return num_corrupt
 
     def _is_drawn_wrong(self, number: int) -> bool:
@@ -183,14 +198,14 @@ class DrawnObjects:
             return b""
 
 
-def _is_intact(data: bytes, filters: str) -> tuple[bool, int]:
+def _is_intact(data: bytes, filters: str, size: tuple[int, int] | None = None) -> tuple[bool, int]:
     """Whether the data of an image is sound, as far as can be told; and about how many bytes it unpacks to. filters:
-    the value of its key Filter."""
+    the value of its key Filter. size: width and height that the document gives it."""
     data = data.lstrip(b"\r\n")  # MuPDF skips these before a JPEG; deflated data has none
     names = _NAME.findall(filters)
     if data.startswith(JPEG_SIGNATURE) or names[-1] in _JPEG_FILTERS:
         plain = data if data.startswith(JPEG_SIGNATURE) else unpacked(data, f"[{' '.join(names[:-1])}]")
-        return (False, 0) if plain is None else (fault_of_jpeg(plain) is None, len(plain) * _JPEG_RATIO)
+        return (False, 0) if plain is None else (fault_of_jpeg(plain, size) is None, len(plain) * _JPEG_RATIO)
     return _inflates(data, _MAX_UNPACKED) if names[0] in _DEFLATE_FILTERS else (True, 0)
 
 

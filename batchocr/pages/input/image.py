@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Iterator
@@ -9,13 +10,14 @@ from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
-from PIL.TiffImagePlugin import TiffImageFile
+from PIL import ExifTags, Image, ImageFile, ImagePalette, UnidentifiedImageError
+from PIL.TiffImagePlugin import COLORMAP, TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError, UnsupportedError
 from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_picture
 from batchocr.pages.input.image_faults import (
+    END_OF_JPEG,
     JPEG_SIGNATURE,
     PNG_SIGNATURE,
     fault_found_by_mupdf,
@@ -155,6 +157,8 @@ class TiffDocument(ImageDocument):
         ):
             if image.tag_v2.get(ExifTags.Base.Orientation) in (5, 6, 7, 8):  # Pillow turns the pixels, but not these
                 image.info |= {key: image.info[key][::-1] for key in ("dpi", "resolution") if key in image.info}
+            if image.mode == "P" and max(levels := image.tag_v2[COLORMAP]) < 256:  # they should be of 16 bits
+                image.palette = ImagePalette.raw("RGB;L", bytes(levels))
             yield image
 
 
@@ -190,6 +194,9 @@ def open_image(path: str) -> ImageDocument:
 
 
 def _open(path: str) -> ImageFile.ImageFile:
+    with open(path, "rb") as file:
+        if file.read(len(JPEG_SIGNATURE)) == JPEG_SIGNATURE:  # without the mark of its end Pillow leaves out the rest
+            return Image.open(io.BytesIO(Path(path).read_bytes() + END_OF_JPEG), formats=_FORMATS)
     return Image.open(path, formats=_FORMATS)
 
 

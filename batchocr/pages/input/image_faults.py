@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -24,6 +25,12 @@ _UNNEEDED: Final = 8
 _OTHER_LENGTH: Final = "its picture ends elsewhere than its data"
 PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
+END_OF_JPEG: Final = b"\xff\xd9"
+"""Ignored where there is one before."""
+
+_PROGRESSIVE: Final = b"\xff\xc2"
+_FRAMES: Final = (b"\xff\xc0", b"\xff\xc1", b"\xff\xc2", b"\xff\xc3")
+"""Markers of the header that has the size. Source: ITU-T T.81, table B.1."""
 _BLOCK_ENDED_TWICE: Final = "unsupported block indicator 00 in gif image"
 """Some programs write such GIFs."""
 
@@ -34,14 +41,25 @@ _JPEG_SHARE: Final = 8
 """A JPEG is decoded at an eighth of its size, which leaves little to do but to unpack it."""
 
 
-def fault_of_jpeg(data: bytes) -> str | None:
-    """What libjpeg reports as corrupt in a JPEG; it draws on, and MuPDF and Pillow drop its messages."""
+def fault_of_jpeg(data: bytes, size: tuple[int, int] | None = None) -> str | None:
+    """What libjpeg reports as corrupt in a JPEG; it draws on, and MuPDF and Pillow drop its messages. That it lacks
+    only the mark of its end is no fault, unless it may lack scans too. size: width and height with which it is drawn,
+    whatever its own."""
     try:
-        space = simplejpeg.decode_jpeg_header(data)[2]
-        simplejpeg.decode_jpeg(data, "CMYK" if space in ("CMYK", "YCCK") else "GRAY", min_factor=_JPEG_SHARE)
+        drawn = data if size is None else _resized(data, *size)
+        space = "CMYK" if simplejpeg.decode_jpeg_header(drawn)[2] in ("CMYK", "YCCK") else "GRAY"
+        simplejpeg.decode_jpeg(drawn if _PROGRESSIVE in data else drawn + END_OF_JPEG, space, min_factor=_JPEG_SHARE)
     except ValueError as error:
         return str(error) if _CORRUPT_JPEG.search(str(error)) else None
     return None
+
+
+def _resized(jpeg: bytes, width: int, height: int) -> bytes:
+    """A JPEG with another size in its header."""
+    place = 2
+    while jpeg[place : place + 2] not in _FRAMES and place < len(jpeg):
+        place += 2 + int.from_bytes(jpeg[place + 2 : place + 4])
+    return jpeg[: place + 5] + struct.pack(">HH", height & 0xFFFF, width & 0xFFFF) + jpeg[place + 9 :]
 
 
 def fault_found_by_mupdf(data: bytes) -> str | None:

@@ -47,6 +47,7 @@ _HARMLESS = re.compile(
             # Nothing is drawn by these, or what they ask for is drawn as meant.
             r"closepath with no current point|ignoring XObject with subtype PS|ignoring unsupported .* in gif image",
             r"invalid marked content sequence / clip nesting|gstate underflow in content stream",
+            r"crypt filter in unencrypted document",
             r"syntax error: cannot find ExtGState resource '.*'|convert (gray|rgb) to alpha for image mask",
             r"line feed missing after stream begin marker .*",
             r"jbig2dec warning: (JBIG2 file header ignored|failed to read end of possible terminating marker) .*",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 import pymupdf
+from pymupdf import mupdf
 
 from batchocr.errors import DamagedError
 from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, lost_content
@@ -26,8 +27,11 @@ def count_pages(document: pymupdf.Document, num_bytes: int) -> tuple[int, int]:
     A small file can claim hundreds of thousands. A `/Count` lower than the number of pages in the tree is corrected in
     memory, because MuPDF reads no page beyond it. num_bytes: size of the file.
     """
+    if value_text(document, _root(document), "Count").startswith("-"):  # of which MuPDF reads no page
+        document.xref_set_key(_root(document), "Count", "0")
     claimed = int(document.page_count)
-    _has_page(document, 0)  # has MuPDF read the tree
+    if not _has_page(document, 0):  # this has MuPDF read the tree
+        _make_objects(document)
     if not document.page_count or "Page tree load failed" in all_warnings():
         if (num_pages := _count_leaves(document)) > document.page_count:
             document.xref_set_key(_root(document), "Count", str(num_pages))
@@ -55,6 +59,16 @@ def _has_page(document: pymupdf.Document, page_index: int) -> bool:
         return bool(document.page_xref(page_index))
     except REFUSALS:
         return False
+
+
+def _make_objects(document: pymupdf.Document) -> None:
+    """Make objects of the pages that are written within the root of the tree, in place of references to them."""
+    pdf = mupdf.pdf_document_from_fz_document(document.this)
+    kids = mupdf.pdf_dict_getp(mupdf.pdf_trailer(pdf), "Root/Pages/Kids")
+    for index in range(mupdf.pdf_array_len(kids)):
+        kid = mupdf.pdf_array_get(kids, index)
+        if mupdf.pdf_is_dict(kid) and not mupdf.pdf_is_indirect(kid):
+            mupdf.pdf_array_put(kids, index, mupdf.pdf_add_object(pdf, kid))
 
 
 def _count_leaves(document: pymupdf.Document) -> int:

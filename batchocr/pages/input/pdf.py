@@ -42,17 +42,21 @@ image from being decoded, there is only a warning, and a page without the image.
 in quotes, in parentheses or as unknown, can be any words, and is none of this."""
 
 _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
-"""Also said of what lacks only a mark of its end, and of 0 bytes, which some writers give a blank page."""
+_JPEG_ENDS_EARLY = "MuPDF says: premature end of file in jpeg"
+"""Also said of what lacks only a mark of its end, and the first of 0 bytes, which some writers give a blank page."""
 
 _HOLE = bytes(128)
 """Zeros between objects; a sound file has fewer: the keys of an encrypted PDF are followed by 79."""
 
-_STREAM, _END = b"stream", b"end"
+_HEADER, _STREAM, _END = b"%PDF", b"stream", b"end"
 _END_OF_OBJECT = b"endobj"
 _OF_A_STRING = re.compile(rb"\\.|[()]|endobj", re.DOTALL)
 _MARK_OF_END = b"%%EOF"
 _OBJECT = re.compile(rb"\b\d+ +\d+ +obj\b")
 _TRAILER = re.compile(rb"\bstartxref\s+\d+\s*$")
+
+_PDF_DOC_ENCODING = dict(enumerate("•†‡…—–ƒ⁄‹›−‰„“”‘’‚™ﬁﬂŁŒŠŸŽıłœšž\x9f€", 0x80))
+"""Byte → letter, where that is not the letter of Latin-1."""
 
 
 class PdfDocument:
@@ -101,6 +105,8 @@ class PdfDocument:
             page = self._load_page(page_index)
             number = page.xref  # a repair while it is drawn can lose the page
             scale = self._scale(page, dpi)
+            if value_text(self._document, self._document.pdf_catalog(), "OCProperties") != "null":
+                self._objects.show_without_layers(number)
             drawn = page.get_displaylist()
             pixmap = drawn.get_pixmap(matrix=pymupdf.Matrix(scale, scale), colorspace=pymupdf.csRGB, alpha=False)
             if not (pixmap.width and pixmap.height):
@@ -153,6 +159,8 @@ class PdfDocument:
             raise DamagedError("the document names a page that it does not have")
         if contents == "null" and kind not in ("/Page", "null"):
             raise DamagedError(f"what the document names as this page is none, but of the type {valid_text(kind)}")
+        if contents.startswith("[") and "null" in contents:  # MuPDF warns of it, as it is no stream
+            self._document.xref_set_key(page.xref, "Contents", re.sub(r"\bnull\b", "", contents))
         crop = pymupdf.mupdf.pdf_dict_gets_inheritable(pymupdf.mupdf.pdf_page_from_fz_page(page.this).obj(), "CropBox")
         if crop.m_internal and (pymupdf.Rect(pymupdf.mupdf.pdf_to_rect(crop)) & page.mediabox).is_empty:
             self._document.xref_set_key(page.xref, "CropBox", f"[{' '.join(map(str, page.mediabox))}]")
@@ -178,7 +186,8 @@ class PdfDocument:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
         faults = [*self._faults, *self._objects.faults(page)]
-        if said == _ENDS_EARLY and not (faults or self._cut_off) and self._objects.are_inflated(page):
+        checks = {_ENDS_EARLY: self._objects.are_inflated, _JPEG_ENDS_EARLY: self._objects.are_intact}
+        if said in checks and not (faults or self._cut_off) and checks[said](page):
             return None
         return "; ".join(filter(None, [*faults, said])) or None
 
@@ -197,8 +206,8 @@ def _faults_of_file(path: str) -> list[str]:
 
 def _has_hole(data: mmap.mmap, end: int) -> bool:
     """Whether there are zeros between objects, as of blocks never written, which MuPDF takes for white space. Those
-    within streams and strings, and behind the end, do not count."""
-    position = data.find(_HOLE, 0, end)
+    within streams and strings, before the header, and behind the end, do not count."""
+    position = data.find(_HOLE, max(0, data.find(_HEADER)), end)
     while position >= 0:
         keyword = data.rfind(_STREAM, 0, position)
         if keyword < 0 or data[max(0, keyword - len(_END)) : keyword] == _END:
@@ -257,7 +266,7 @@ def _unlock(document: pymupdf.Document, password: str | None) -> None:
         return
     if password is None:
         raise EncryptedError("the document asks for a password; give it with --password or BATCHOCR_PASSWORD")
-    if not any(map(document.authenticate, (password, _prepared(password)))):
+    if not any(map(document.authenticate, (password, _prepared(password), _as_utf8(password)))):
         raise EncryptedError("the given password does not open the document")
 
 
@@ -266,6 +275,12 @@ def _prepared(password: str) -> str:
     Source: RFC 4013, section 2."""
     kept = (letter for letter in password if not stringprep.in_table_b1(letter))
     return normalize("NFKC", "".join(" " if stringprep.in_table_c12(letter) else letter for letter in kept))
+
+
+def _as_utf8(password: str) -> str:
+    """What MuPDF writes as the password's UTF-8, which many programs take for ciphers that want PDFDocEncoding. Of the
+    bytes, 9F and AD have no letter there. Source: PDF 1.7, annex D."""
+    return password.encode().decode("latin-1").translate(_PDF_DOC_ENCODING)
 
 
 @contextmanager
