@@ -41,7 +41,7 @@ _SILENCE_S = 10
 """How long a store may send nothing before the request is tried again."""
 _ATTEMPTS = 5
 _RETRY_S = 30
-_LISTING_S = 600
+_LISTING_S = 3600
 """A store gives some ten thousand names a second."""
 _CHUNK_BYTES = 8 * 2**20
 _CHUNK_WAITS_S = (0.2, 1.0, 3.0)
