@@ -15,9 +15,10 @@ from PIL import Image
 
 from batchocr.data import Additions, ErrorKind, Failure, OutlineEntry, PageResult, SearchableMade
 from batchocr.documents.assembly.assemble import assemble, version_read
+from batchocr.documents.export.dolma import Dataset
 from batchocr.documents.export.figures import Figures
 from batchocr.documents.export.folder import ExportFolder
-from batchocr.documents.export.formats import NEED_PAGES, FormatOptions, format_named
+from batchocr.documents.export.formats import DATASET, NEED_PAGES, FormatOptions, format_named
 from batchocr.documents.export.names import Names
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.documents.export.refusal import FileRefusedError
@@ -101,18 +102,20 @@ class Export:
 
         Raises OutputError if the table cannot be read, or nothing more can be written.
         """
-        done = Exported()
+        done, dataset = Exported(), Dataset(self.folder, self.table.metadata.model)
         for source, rows in self.table.by_document():
             done.documents += 1
             done.pages += sum(row.page_index is not None for row in rows)
-            self._export(names.name_of(source), source, rows, done)
+            self._export(names.name_of(source), source, rows, dataset, done)
             self.on_document(len(rows))
-        done.vanished = self.folder.num_vanished(self.formats)
+        if DATASET in self.formats:
+            dataset.finish()
+        done.vanished = self.folder.num_vanished([format for format in self.formats if format != DATASET])
         return done
 
-    def _export(self, name: str, source: str, rows: Sequence[PageResult], done: Exported) -> None:
-        """Write a document in the formats in which it is not up to date. What is written without its file is written
-        again by the next export, as the file may have an outline."""
+    def _export(self, name: str, source: str, rows: Sequence[PageResult], dataset: Dataset, done: Exported) -> None:
+        """Write a document in the formats in which it is not up to date, and add it to the dataset, if there is to be
+        one. What is written without its file is written again by the next export, as the file may have an outline."""
         begun = [self.folder.begin(source, format) for format in self.formats]
         if not all(begun):
             done.refused += 1
@@ -124,20 +127,22 @@ class Export:
             formats = [format for format in formats if format not in NEED_PAGES]
             if not formats:
                 return
-        versions = {format: self._version(format, name, rows) for format in formats}
+        versions = {format: self._version(format, name, rows) for format in formats if format != DATASET}
         stale = {key: to for key, to in versions.items() if not self.folder.is_up_to_date(source, key, to)}
-        if not stale:
+        if not stale and DATASET not in formats:
             done.up_to_date += 1
             return
         file = self.sources.find(source, version_read(rows))
         outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
         document = assemble(source, rows, outline, unfinished=self.table.is_partial)
+        if DATASET in formats:
+            dataset.add(document)
         of_page = {row.page_index: row for row in rows}
         page_image = lru_cache(maxsize=1)(lambda page_index: self._page_image(file, of_page[page_index]))
         with writing_temporary(), tempfile.TemporaryFile() as words:
             text = DocumentText(document, page_image, partial(self._write_searchable, file), words)
             figures = Figures(document, page_image, self.folder.picture, text)
-            results: set[_Result] = set()
+            results: set[_Result] = {"written"} if DATASET in formats else set()
             for format, version in stale.items():
                 try:
                     files = format_named(format).files(document, name, figures, self.options)

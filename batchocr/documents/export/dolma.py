@@ -1,0 +1,116 @@
+"""A table as the rows that olmOCR writes, in the format of the Dolma toolkit: gzipped JSON Lines.
+
+Source: `build_dolma_document` in olmOCR 0.4.27, and Dolma's docs/data-format.md.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from batchocr.documents.assembly.document import AssembledDocument, PageEnd, Piece
+from batchocr.documents.export.data_text import BETWEEN, text_of
+from batchocr.documents.export.figures import File
+from batchocr.documents.export.folder import ExportFolder
+from batchocr.documents.export.formats import DATASET
+from batchocr.documents.export.refusal import FileRefusedError
+from batchocr.errors import OutputError
+from batchocr.machine import own_version
+
+_FILE_BYTES: Final = 1 << 28
+"""Of the rows in a file. Compressed they are some 80 MB, which are in memory: a file is a piece of work for a pipeline,
+which cannot read one from the middle."""
+
+
+class Dataset:
+    """The files of a dataset, `documents/NUMBER.jsonl.gz`, each written as soon as it is full. All are made anew."""
+
+    def __init__(self, folder: ExportFolder, model: str) -> None:
+        """model: the name of the one that read the documents."""
+        self._folder = folder
+        self._model = model
+        self._num_files = 0
+        self._begin_file()
+
+    def add(self, document: AssembledDocument) -> None:
+        """Add a document; one without text has no row. Raises OutputError."""
+        if (row := dolma_row(document, self._model)) is not None:
+            self._rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            if self._rows.tell() >= _FILE_BYTES:
+                self._write_file()
+
+    def finish(self) -> None:
+        """Write the last file, and remove those that an earlier export had more. Raises OutputError."""
+        if self._rows.tell():
+            self._write_file()
+        while self._folder.write(self._path, DATASET, ()):
+            self._num_files += 1
+
+    @property
+    def _path(self) -> str:
+        """Of the file that is not written yet."""
+        return f"documents/{self._num_files:05}.jsonl.gz"
+
+    def _begin_file(self) -> None:
+        self._packed = io.BytesIO()
+        self._rows = gzip.GzipFile(fileobj=self._packed, mode="wb", compresslevel=6, mtime=0)
+
+    def _write_file(self) -> None:
+        self._rows.close()
+        try:
+            self._folder.write(self._path, DATASET, [File(self._path, self._packed.getbuffer())])
+        except FileRefusedError as error:  # it would be many documents that are missing
+            raise OutputError(str(error)) from error
+        self._num_files += 1
+        self._begin_file()
+
+
+def dolma_row(document: AssembledDocument, model: str) -> dict[str, Any] | None:
+    """The row of a document; None if it has no text."""
+    text, spans = _text_and_spans(document)
+    if not text:
+        return None
+    modified = next((row.file_mtime_ns / 1e9 for row in document.rows if row.file_mtime_ns is not None), None)
+    today = datetime.now(UTC)
+    states = [row.status for row in document.rows]
+    return {
+        # The same when the document is read again.
+        "id": hashlib.sha1(f"{document.source}\n{document.doc_id}".encode()).hexdigest(),
+        "text": text,
+        "source": "batchocr",
+        "added": f"{today:%Y-%m-%d}",
+        "created": f"{today if modified is None else datetime.fromtimestamp(modified, UTC):%Y-%m-%d}",
+        "version": own_version(),
+        "metadata": {
+            "Source-File": document.source,
+            "doc-id": document.doc_id,
+            "model": model,
+            "pdf-total-pages": document.page_count,
+            "total-output-tokens": sum(row.output_tokens for row in document.rows),
+            "failed-pages": states.count("failed"),
+            "degraded-pages": states.count("degraded"),
+        },
+        "attributes": {"pdf_page_numbers": spans},
+    }
+
+
+def _text_and_spans(document: AssembledDocument) -> tuple[str, list[list[int]]]:
+    """The text, and for each page where in it that begins and ends which begins on the page, and the page's number."""
+    texts: list[str] = []
+    spans: list[list[int]] = []
+    pieces: list[Piece] = []
+    end = 0
+    for part in document.parts:
+        if isinstance(part, Piece):
+            pieces += part.with_captions
+        elif isinstance(part, PageEnd):
+            text, pieces = text_of(pieces), []
+            begin = end + len(BETWEEN) if text and end else end
+            end = begin + len(text)
+            spans.append([begin, end, part.page_index + 1])
+            texts += [text] if text else []
+    return BETWEEN.join(texts), spans
