@@ -1,7 +1,6 @@
 """The text of pieces as data for programs: the Markdown of `md` without the steps that make it inert.
 
-Nothing in it is escaped and nothing is taken out, whatever the model wrote; see SECURITY.md. Figures are left out, but
-for what was read in them.
+Nothing in it is escaped, whatever the model wrote; see SECURITY.md. Of figures there is only what was read in them.
 """
 
 from __future__ import annotations

@@ -5,10 +5,9 @@ Source: `build_dolma_document` in olmOCR 0.4.27, and Dolma's docs/data-format.md
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
+import zlib
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from batchocr.machine import own_version
 _FILE_BYTES: Final = 1 << 28
 """Of the rows in a file. Compressed they are some 80 MB, which are in memory: a file is a piece of work for a pipeline,
 which cannot read one from the middle."""
+_GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class Dataset:
@@ -39,13 +39,15 @@ class Dataset:
     def add(self, document: AssembledDocument) -> None:
         """Add a document; one without text has no row. Raises OutputError."""
         if (row := dolma_row(document, self._model)) is not None:
-            self._rows.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-            if self._rows.tell() >= _FILE_BYTES:
+            line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
+            self._packed += self._packer.compress(line)
+            self._num_bytes += len(line)
+            if self._num_bytes >= _FILE_BYTES:
                 self._write_file()
 
     def finish(self) -> None:
         """Write the last file, and remove those that an earlier export had more. Raises OutputError."""
-        if self._rows.tell():
+        if self._num_bytes:
             self._write_file()
         while self._folder.write(self._path, DATASET, ()):
             self._num_files += 1
@@ -56,13 +58,14 @@ class Dataset:
         return f"documents/{self._num_files:05}.jsonl.gz"
 
     def _begin_file(self) -> None:
-        self._packed = io.BytesIO()
-        self._rows = gzip.GzipFile(fileobj=self._packed, mode="wb", compresslevel=6, mtime=0)
+        self._packer = zlib.compressobj(wbits=_GZIP)
+        self._packed = bytearray()
+        self._num_bytes = 0
 
     def _write_file(self) -> None:
-        self._rows.close()
+        self._packed += self._packer.flush()
         try:
-            self._folder.write(self._path, DATASET, [File(self._path, self._packed.getbuffer())])
+            self._folder.write(self._path, DATASET, [File(self._path, memoryview(self._packed))])
         except FileRefusedError as error:  # it would be many documents that are missing
             raise OutputError(str(error)) from error
         self._num_files += 1
@@ -99,7 +102,7 @@ def dolma_row(document: AssembledDocument, model: str) -> dict[str, Any] | None:
 
 
 def _text_and_spans(document: AssembledDocument) -> tuple[str, list[list[int]]]:
-    """The text, and for each page where in it that begins and ends which begins on the page, and the page's number."""
+    """The text, and for each page [begin, end, number]: the part of the text that begins on it. Numbers are from 1."""
     texts: list[str] = []
     spans: list[list[int]] = []
     pieces: list[Piece] = []
@@ -112,5 +115,6 @@ def _text_and_spans(document: AssembledDocument) -> tuple[str, list[list[int]]]:
             begin = end + len(BETWEEN) if text and end else end
             end = begin + len(text)
             spans.append([begin, end, part.page_index + 1])
-            texts += [text] if text else []
+            if text:
+                texts.append(text)
     return BETWEEN.join(texts), spans

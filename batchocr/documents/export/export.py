@@ -102,7 +102,8 @@ class Export:
 
         Raises OutputError if the table cannot be read, or nothing more can be written.
         """
-        done, dataset = Exported(), Dataset(self.folder, self.table.metadata.model)
+        done = Exported()
+        dataset = Dataset(self.folder, self.table.metadata.model)
         for source, rows in self.table.by_document():
             done.documents += 1
             done.pages += sum(row.page_index is not None for row in rows)

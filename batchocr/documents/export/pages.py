@@ -30,7 +30,7 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
         # Alone, so that nothing of the next page is joined to it; its headings have the levels of the document.
         pieces = pieces_of(assemble(document.source, [row]))
         text = text_of(replace(piece, level=levels.get(piece.places[0], piece.level)) for piece in pieces)
-        texts[path] = text and f"{text}\n"
+        texts[path] = f"{text}\n" if text else ""
     for path, text in texts.items():
         yield File(path, text.encode())
 
