@@ -15,10 +15,11 @@ from batchocr.data import PageResult
 from batchocr.documents.assembly.assemble import assemble
 from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export import dolma
-from batchocr.documents.export.dolma import Dataset, dolma_row
+from batchocr.documents.export.dolma import Dataset, dolma_row, files
 from batchocr.documents.export.folder import ExportFolder
+from batchocr.documents.export.formats import FormatOptions
 from batchocr.errors import OutputError
-from tests.support.documents import block, text_row
+from tests.support.documents import SolidFigures, block, text_row
 
 
 def document(source: str, *texts: str, doc_id: str = "d" * 64) -> AssembledDocument:
@@ -36,9 +37,9 @@ def rows_in(path: Path) -> list[dict[str, Any]]:
 
 def write(to: Path, documents: Iterable[AssembledDocument]) -> list[Path]:
     with ExportFolder(to) as folder:
-        dataset = Dataset(folder, "acme/reader")
+        dataset = Dataset(folder)
         for each in documents:
-            dataset.add(each)
+            dataset.add(files(each, "", SolidFigures(), FormatOptions()))  # type: ignore[arg-type]
         dataset.finish()
     return sorted((to / "documents").iterdir())
 
@@ -49,8 +50,7 @@ def test_a_row_has_the_fields_of_olmocr_and_spans_that_are_the_pages() -> None:
         PageResult("in/a.pdf", 1, "failed", error_kind="timeout", error_message="too long"),
         replace(text_row("in/a.pdf", 2, block("text", "Three.")), output_tokens=7),
     ]
-    row = dolma_row(assemble("in/a.pdf", rows), "acme/reader")
-    assert row is not None
+    row = dolma_row(assemble("in/a.pdf", rows))
     assert row["text"] == "# One ≤ 1*2\n\nThree."
     spans = row["attributes"]["pdf_page_numbers"]
     assert [(row["text"][begin:end], number) for begin, end, number in spans] == [
@@ -63,7 +63,6 @@ def test_a_row_has_the_fields_of_olmocr_and_spans_that_are_the_pages() -> None:
     assert row["metadata"] == {
         "Source-File": "in/a.pdf",
         "doc-id": "d" * 64,
-        "model": "acme/reader",
         "pdf-total-pages": 9,
         "total-output-tokens": 7,
         "failed-pages": 1,
@@ -72,23 +71,20 @@ def test_a_row_has_the_fields_of_olmocr_and_spans_that_are_the_pages() -> None:
 
 
 def test_a_document_keeps_its_id_when_it_is_read_again_and_no_other_has_it() -> None:
-    first, again = dolma_row(document("a.pdf", "One."), "m"), dolma_row(document("a.pdf", "0ne."), "n")
+    first, again = dolma_row(document("a.pdf", "One.")), dolma_row(document("a.pdf", "0ne."))
     others = [document("b.pdf", "One."), document("a.pdf", "One.", doc_id="e" * 64)]
-    assert first is not None and again is not None
     assert first["id"] == again["id"]
-    assert len({first["id"], *(row["id"] for other in others if (row := dolma_row(other, "m")))}) == 3
+    assert len({first["id"], *(dolma_row(other)["id"] for other in others)}) == 3
 
 
 def test_a_document_was_created_when_its_file_was_or_nobody_knows_better() -> None:
-    row = dolma_row(document("a.pdf", "One."), "m")
-    unknown = dolma_row(assemble("a.pdf", [text_row("a.pdf", 0, block("text", "One."))]), "m")
-    assert row is not None and unknown is not None
+    row = dolma_row(document("a.pdf", "One."))
+    unknown = dolma_row(assemble("a.pdf", [text_row("a.pdf", 0, block("text", "One."))]))
     assert row["created"] == "1970-01-02" < row["added"]
     assert unknown["created"] == unknown["added"]
 
 
 def test_a_document_without_text_has_no_row(tmp_path: Path) -> None:
-    assert dolma_row(document("a.pdf", "", ""), "m") is None
     [path] = write(tmp_path, [document("a.pdf", ""), document("b.pdf", "", "Two.")])
     assert [row["metadata"]["Source-File"] for row in rows_in(path)] == ["b.pdf"]
 
@@ -112,7 +108,7 @@ def test_the_same_documents_leave_their_files_alone_and_fewer_remove_some(
     [first] = write(tmp_path, documents[:2])
     assert before[first][1] == first.read_bytes()
     with ExportFolder(tmp_path) as folder:
-        Dataset(folder, "acme/reader").finish()
+        Dataset(folder).finish()
     assert [path.name for path in tmp_path.iterdir()] == [".batchocr-export.sqlite"]
 
 

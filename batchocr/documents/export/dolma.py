@@ -8,17 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from batchocr.documents.assembly.document import AssembledDocument, PageEnd, Piece
 from batchocr.documents.export.data_text import BETWEEN, text_of
-from batchocr.documents.export.figures import File
+from batchocr.documents.export.figures import Figures, File
 from batchocr.documents.export.folder import ExportFolder
-from batchocr.documents.export.formats import DATASET
+from batchocr.documents.export.formats import DATASET, FormatOptions
 from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.errors import OutputError
 from batchocr.machine import own_version
+
+REVISION: Final = 1
 
 _FILE_BYTES: Final = 1 << 28
 """Of the rows in a file. Compressed they are some 80 MB, which are in memory: a file is a piece of work for a pipeline,
@@ -26,22 +29,26 @@ which cannot read one from the middle."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
+def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
+    """As in `Format`: `NAME.jsonl`, the row of the document, if it has text; but a `Dataset` gathers them."""
+    row = dolma_row(document)
+    if row["text"]:
+        yield File(f"{name}.jsonl", json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+
 class Dataset:
     """The files of a dataset, `documents/NUMBER.jsonl.gz`, each written as soon as it is full. All are made anew."""
 
-    def __init__(self, folder: ExportFolder, model: str) -> None:
-        """model: the name of the one that read the documents."""
+    def __init__(self, folder: ExportFolder) -> None:
         self._folder = folder
-        self._model = model
         self._num_files = 0
         self._begin_file()
 
-    def add(self, document: AssembledDocument) -> None:
-        """Add a document; one without text has no row. Raises OutputError."""
-        if (row := dolma_row(document, self._model)) is not None:
-            line = json.dumps(row, ensure_ascii=False).encode() + b"\n"
-            self._packed += self._packer.compress(line)
-            self._num_bytes += len(line)
+    def add(self, lines: Iterable[File]) -> None:
+        """Add what `files` yields. Raises OutputError."""
+        for line in lines:
+            self._packed += self._packer.compress(line.data)
+            self._num_bytes += len(line.data)
             if self._num_bytes >= _FILE_BYTES:
                 self._write_file()
 
@@ -72,11 +79,9 @@ class Dataset:
         self._begin_file()
 
 
-def dolma_row(document: AssembledDocument, model: str) -> dict[str, Any] | None:
-    """The row of a document; None if it has no text."""
+def dolma_row(document: AssembledDocument) -> dict[str, Any]:
+    """The row of a document."""
     text, spans = _text_and_spans(document)
-    if not text:
-        return None
     modified = next((row.file_mtime_ns / 1e9 for row in document.rows if row.file_mtime_ns is not None), None)
     today = datetime.now(UTC)
     states = [row.status for row in document.rows]
@@ -91,7 +96,6 @@ def dolma_row(document: AssembledDocument, model: str) -> dict[str, Any] | None:
         "metadata": {
             "Source-File": document.source,
             "doc-id": document.doc_id,
-            "model": model,
             "pdf-total-pages": document.page_count,
             "total-output-tokens": sum(row.output_tokens for row in document.rows),
             "failed-pages": states.count("failed"),
@@ -115,6 +119,5 @@ def _text_and_spans(document: AssembledDocument) -> tuple[str, list[list[int]]]:
             begin = end + len(BETWEEN) if text and end else end
             end = begin + len(text)
             spans.append([begin, end, part.page_index + 1])
-            if text:
-                texts.append(text)
-    return BETWEEN.join(texts), spans
+            texts.append(text)
+    return BETWEEN.join(filter(None, texts)), spans

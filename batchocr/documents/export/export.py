@@ -103,7 +103,7 @@ class Export:
         Raises OutputError if the table cannot be read, or nothing more can be written.
         """
         done = Exported()
-        dataset = Dataset(self.folder, self.table.metadata.model)
+        dataset = Dataset(self.folder)
         for source, rows in self.table.by_document():
             done.documents += 1
             done.pages += sum(row.page_index is not None for row in rows)
@@ -115,8 +115,8 @@ class Export:
         return done
 
     def _export(self, name: str, source: str, rows: Sequence[PageResult], dataset: Dataset, done: Exported) -> None:
-        """Write a document in the formats in which it is not up to date, and add it to the dataset, if there is to be
-        one. What is written without its file is written again by the next export, as the file may have an outline."""
+        """Write a document in the formats in which it is not up to date. What is written without its file is written
+        again by the next export, as the file may have an outline."""
         begun = [self.folder.begin(source, format) for format in self.formats]
         if not all(begun):
             done.refused += 1
@@ -128,25 +128,27 @@ class Export:
             formats = [format for format in formats if format not in NEED_PAGES]
             if not formats:
                 return
-        versions = {format: self._version(format, name, rows) for format in formats if format != DATASET}
+        versions = {format: self._version(format, name, rows) for format in formats}
         stale = {key: to for key, to in versions.items() if not self.folder.is_up_to_date(source, key, to)}
-        if not stale and DATASET not in formats:
+        if not stale:
             done.up_to_date += 1
             return
         file = self.sources.find(source, version_read(rows))
         outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
         document = assemble(source, rows, outline, unfinished=self.table.is_partial)
-        if DATASET in formats:
-            dataset.add(document)
         of_page = {row.page_index: row for row in rows}
         page_image = lru_cache(maxsize=1)(lambda page_index: self._page_image(file, of_page[page_index]))
         with writing_temporary(), tempfile.TemporaryFile() as words:
             text = DocumentText(document, page_image, partial(self._write_searchable, file), words)
             figures = Figures(document, page_image, self.folder.picture, text)
-            results: set[_Result] = {"written"} if DATASET in formats else set()
+            results: set[_Result] = set()
             for format, version in stale.items():
+                files = format_named(format).files(document, name, figures, self.options)
+                if format == DATASET:
+                    dataset.add(files)
+                    results.add("written")
+                    continue
                 try:
-                    files = format_named(format).files(document, name, figures, self.options)
                     results.add("written" if self.folder.write(source, format, files) else "up_to_date")
                 except FileRefusedError as error:
                     results.add("refused")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 FORMAT_NAMES: Final = ("md", "mineru", "chunks", "docling", "html", "pdf", "hocr", "alto", "dolma", "pages")
 """Each is the name of its module in this folder."""
 DATASET: Final = "dolma"
-"""Its files hold many documents each: its module is no `Format`, but gathers documents."""
+"""Its files hold many documents each, and are made anew each time."""
 NEED_PAGES: Final = ("pdf", "hocr", "alto")
 """Those that show pages, and have nothing to say of a document without any."""
 
