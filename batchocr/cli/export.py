@@ -32,6 +32,7 @@ _ADVICE = {
 }
 """What to do about missing figures, by what is wrong with their file."""
 
+_PAGE_NAMES = "{stem}-page-{page}.md"
 _HIDDEN_LINES = "%s not added to PDFs that have invisible text of their own there (see --force-text)"
 
 
@@ -49,7 +50,8 @@ def export(
             default="md",
             help="md: Markdown; mineru: the files of MinerU's output folder; chunks: JSON Lines for retrieval; "
             "docling: a DoclingDocument; html: a page to read; pdf: the pages with invisible text, to be searched; "
-            "hocr, alto: where each word is. Several are separated by commas.",
+            "hocr, alto: where each word is; dolma: JSON Lines to train models with; pages: a text for each page. "
+            "Several are separated by commas.",
         ),
     ] = "md",
     roots: options.Roots = None,
@@ -64,6 +66,10 @@ def export(
     force_text: Annotated[
         bool, options.flag("--force-text", help="For pdf: also where a page has text of its own.")
     ] = False,
+    page_names: Annotated[
+        str,
+        options.flag("--page-names", metavar="NAME", default=_PAGE_NAMES, help="For pages: the name of each file."),
+    ] = _PAGE_NAMES,
     partial: options.Partial = False,
     as_json: options.AsJson = False,
     quiet: options.QuietCheck = False,
@@ -82,6 +88,7 @@ def export(
     from batchocr.documents.export.export import Export
     from batchocr.documents.export.folder import ExportFolder
     from batchocr.documents.export.formats import FormatOptions
+    from batchocr.documents.export.pages import as_page_names
     from batchocr.processes.source_files import SourceFiles
     from batchocr.tables.opened import open_rows
 
@@ -89,7 +96,8 @@ def export(
     options.require_roots(roots or [])
     opened = open_rows(table, partial=partial)
     named = _formats_named(formats)
-    format_options = FormatOptions(page_breaks, max_chars, options.as_language(language), force_text)
+    tag, page_names = options.as_language(language), as_page_names(page_names)
+    format_options = FormatOptions(page_breaks, max_chars, tag, force_text, page_names)
     config = make_config(flags)
     names, num_rows = _names_in(opened)
     roots = opened.input_roots if roots is None else roots

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
+import pymupdf
 import pytest
+from PIL import Image
 
 from benchmarks.accuracy import cut_tables
 from benchmarks.accuracy.__main__ import Block, read_pages, score, score_page, summary, worst
+from benchmarks.accuracy.olmocr_bench import make_bench
 from benchmarks.accuracy.scoring import goes_in_circles, matched, sentences_lost, table_similarity
 from tests.conftest import ROOT
 
@@ -89,3 +94,19 @@ def test_rows_of_made_tables_that_a_page_end_cuts_are_whole_again_and_others_sta
     figures = cut_tables.measure([cut_tables.made_table(dice) for _ in range(16)])
     assert figures["cut_rows_whole"] >= 0.85 and figures["whole_rows_joined"] <= 0.03  # of few
     assert figures["two_tables"] == figures["wrong_text"] == 0
+
+
+def test_a_bench_for_olmocr_s_scorer_tests_every_page_of_its_pdfs(tmp_path: Path) -> None:
+    make_bench(tmp_path)
+    lines = [line for path in sorted(tmp_path.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    tests = [json.loads(line) for line in lines]
+    pages = set()
+    for path in (tmp_path / "pdfs").iterdir():
+        with pymupdf.open(path) as document:
+            pages |= {(path.name, number) for number in range(1, len(document) + 1)}
+    assert {(test["pdf"], test["page"]) for test in tests} == pages
+    assert len({test["id"] for test in tests}) == len(tests)
+    assert {test["type"] for test in tests} == {"present", "order", "absent", "table", "math"}
+    with pymupdf.open(tmp_path / "pdfs/familiar-0.pdf") as document, Image.open(EXAM / "familiar-0.png") as truth:
+        pixels = document[0].get_pixmap(dpi=200)
+        assert Image.frombytes("RGB", (pixels.width, pixels.height), pixels.samples) == truth.convert("RGB")

@@ -118,6 +118,7 @@ def test_the_next_run_finds_the_documents_that_this_one_did(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--to", "out", "--page-names", "../{stem}.md"), "give a path within DIR that has {stem}"),
         (("--to", ""), "--to is empty: say where to write"),
         (("--to", "out", "--input", "in", "--input", "gone"), "--input 'gone': there is no such folder or file"),
         *(

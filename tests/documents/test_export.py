@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -196,6 +198,31 @@ def test_a_document_that_is_gone_from_the_table_is_counted_and_stays(desk: Desk)
     desk.export(a + b)
     assert desk.export(a).vanished == 1
     assert list(desk.files) == ["a.md", "b.md"]
+
+
+def test_a_dataset_is_made_anew_of_all_documents_that_are_in_the_table(desk: Desk) -> None:
+    a, b = desk.read("a.pdf", [block("text", "One.")]), desk.read("b.pdf", [block("text", "Two.")])
+
+    def texts() -> list[str]:
+        lines = gzip.decompress((desk.to / "documents/00000.jsonl.gz").read_bytes()).splitlines()
+        return [json.loads(line)["text"] for line in lines]
+
+    assert (desk.export(a + b, "md", "dolma").written, texts()) == (2, ["One.", "Two."])
+    assert (desk.export(a + b, "md", "dolma").exit_code, texts()) == (0, ["One.", "Two."])
+    assert (desk.export(b, "dolma").vanished, texts()) == (0, ["Two."])
+    assert (desk.export(b + a + b, "dolma").refused, texts()) == (1, ["Two.", "One."])
+    gone = PageResult("c.pdf", None, "failed", error_kind="damaged", error_message="it is damaged")
+    assert (desk.export([gone], "dolma").without_pages, (desk.to / "documents").exists()) == (1, False)
+
+
+def test_headings_of_a_dataset_and_of_pages_have_the_levels_of_the_outline(desk: Desk) -> None:
+    path = draw(desk.path_of("a.pdf"))
+    with pymupdf.open(path) as file:
+        file.set_toc([[1, "Part", 1], [2, "Sub", 1]])
+        file.saveIncr()
+    desk.export(rows_of(path, f"{desk.name}/a.pdf", [block("title", "Sub")]), "dolma", "pages")
+    assert b'"text": "## Sub"' in gzip.decompress((desk.to / "documents/00000.jsonl.gz").read_bytes())
+    assert desk.files["a-page-1.md"] == b"## Sub\n"
 
 
 def test_a_document_in_two_places_of_the_table_is_exported_once(desk: Desk) -> None:

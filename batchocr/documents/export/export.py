@@ -15,9 +15,10 @@ from PIL import Image
 
 from batchocr.data import Additions, ErrorKind, Failure, OutlineEntry, PageResult, SearchableMade
 from batchocr.documents.assembly.assemble import assemble, version_read
+from batchocr.documents.export.dolma import Dataset
 from batchocr.documents.export.figures import Figures
 from batchocr.documents.export.folder import ExportFolder
-from batchocr.documents.export.formats import NEED_PAGES, FormatOptions, format_named
+from batchocr.documents.export.formats import DATASET, NEED_PAGES, FormatOptions, format_named
 from batchocr.documents.export.names import Names
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.documents.export.refusal import FileRefusedError
@@ -102,15 +103,18 @@ class Export:
         Raises OutputError if the table cannot be read, or nothing more can be written.
         """
         done = Exported()
+        dataset = Dataset(self.folder)
         for source, rows in self.table.by_document():
             done.documents += 1
             done.pages += sum(row.page_index is not None for row in rows)
-            self._export(names.name_of(source), source, rows, done)
+            self._export(names.name_of(source), source, rows, dataset, done)
             self.on_document(len(rows))
-        done.vanished = self.folder.num_vanished(self.formats)
+        if DATASET in self.formats:
+            dataset.finish()
+        done.vanished = self.folder.num_vanished([format for format in self.formats if format != DATASET])
         return done
 
-    def _export(self, name: str, source: str, rows: Sequence[PageResult], done: Exported) -> None:
+    def _export(self, name: str, source: str, rows: Sequence[PageResult], dataset: Dataset, done: Exported) -> None:
         """Write a document in the formats in which it is not up to date. What is written without its file is written
         again by the next export, as the file may have an outline."""
         begun = [self.folder.begin(source, format) for format in self.formats]
@@ -139,8 +143,12 @@ class Export:
             figures = Figures(document, page_image, self.folder.picture, text)
             results: set[_Result] = set()
             for format, version in stale.items():
+                files = format_named(format).files(document, name, figures, self.options)
+                if format == DATASET:
+                    dataset.add(files)
+                    results.add("written")
+                    continue
                 try:
-                    files = format_named(format).files(document, name, figures, self.options)
                     results.add("written" if self.folder.write(source, format, files) else "up_to_date")
                 except FileRefusedError as error:
                     results.add("refused")

@@ -18,7 +18,7 @@ from batchocr.documents.export.placing.document import DocumentText
 from batchocr.pages.protocol.markdown import FIGURES
 
 _SHARE: Final = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?(?:e-?[0-9]{1,3})?"
-_PICTURE_IN_TABLE: Final = re.compile(rf'<img src="(#bbox=(?:{_SHARE},){{3}}{_SHARE})"[^<>]*>')
+PICTURE_IN_TABLE: Final = re.compile(rf'<img src="(#bbox=(?:{_SHARE},){{3}}{_SHARE})"[^<>]*>')
 """How a table refers to a picture within it, with the name of that: see `pages/protocol/mineru`."""
 
 _MAX_PICTURES_IN_TABLE: Final = 200
@@ -124,7 +124,7 @@ def pictures_in_table(document: AssembledDocument, table: Piece) -> Mapping[str,
     found: dict[str, Place] = {}
     for place in table.places:
         content = rows[place.page_index].blocks[place.block].content or ""
-        for name in dict.fromkeys(_PICTURE_IN_TABLE.findall(content)):
+        for name in dict.fromkeys(PICTURE_IN_TABLE.findall(content)):
             x0, y0, x1, y1 = map(float, name.removeprefix("#bbox=").split(","))
             box = (x0, y0, x1, y1)
             if len(found) < _MAX_PICTURES_IN_TABLE and _is_within(box, place.bbox):
@@ -142,7 +142,7 @@ def with_pictures(html: str, document: AssembledDocument, table: Piece, tag: Cal
     def tagged(found: re.Match[str]) -> str:
         return (tag(places[found[1]]) if found[1] in places else None) or found[0]
 
-    return _PICTURE_IN_TABLE.sub(tagged, html)
+    return PICTURE_IN_TABLE.sub(tagged, html)
 
 
 def _is_within(box: Box, around: Box) -> bool:

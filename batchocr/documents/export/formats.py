@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from batchocr.documents.assembly.document import AssembledDocument
     from batchocr.documents.export.figures import Figures, File
 
-FORMAT_NAMES: Final = ("md", "mineru", "chunks", "docling", "html", "pdf", "hocr", "alto")
+FORMAT_NAMES: Final = ("md", "mineru", "chunks", "docling", "html", "pdf", "hocr", "alto", "dolma", "pages")
 """Each is the name of its module in this folder."""
+DATASET: Final = "dolma"
+"""Its files hold many documents each, and are made anew each time."""
 NEED_PAGES: Final = ("pdf", "hocr", "alto")
 """Those that show pages, and have nothing to say of a document without any."""
 
@@ -29,6 +31,9 @@ class FormatOptions:
     """Of the text, as a BCP 47 tag."""
     force_text: bool = False
     """Give a page text where it has visible text of its own, too."""
+    page_names: str = "{stem}-page-{page}.md"
+    """The path of a page's file, below the folder of the export: `{stem}` stands for what `Format.files` calls `name`,
+    `{page}` for the number of the page, from 1."""
 
 
 class Format(Protocol):

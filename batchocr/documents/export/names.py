@@ -56,7 +56,7 @@ class Names:
 
 def _candidates(source: str) -> list[str]:
     """The names that a document would like to have, best first."""
-    parts = [_safe(part) for part in source.split("/") if part not in ("", ".", "..")] or ["document"]
+    parts = [safe_part(part) for part in source.split("/") if part not in ("", ".", "..")] or ["document"]
     whole = "/".join(parts)
     if len(whole.encode()) > _MAX_PATH_BYTES:  # for a file system: its end, with letters of its own
         whole = _with_digest(parts[-1], source)
@@ -65,7 +65,7 @@ def _candidates(source: str) -> list[str]:
     return list(dict.fromkeys([folder + slash + stem, whole]))
 
 
-def _safe(part: str) -> str:
+def safe_part(part: str) -> str:
     """A part of a path as every file system, and a page's address, can hold it."""
     safe = _UNSAFE.sub("_", part).strip(" ")
     safe = f"_{safe[1:]}" if safe.startswith(".") else safe  # hidden, or a file that something else reads

@@ -41,7 +41,7 @@ _NO_TABLE: Final = "*A table that could not be parsed, as the model wrote it:*"
 
 # No match crosses another opening: text with many that are never closed would take quadratic time.
 INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
-_BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
+BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
 _DASH: Final = re.compile(r"^[ \t]*(?=-[ \t])", re.MULTILINE)
 _LINE_START: Final = re.compile(r"^[ \t]*(?=#{1,6}(?:[ \t]|$)|\+(?:[ \t]|$)|>|=+[ \t]*$|(?:-[ \t]*)+$)", re.MULTILINE)
 """Of a line that Markdown would take for a heading, an item, a quotation or a rule."""
@@ -123,7 +123,7 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
         latex = content.removeprefix("\\[").removesuffix("\\]").strip()
         return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
     if type == "table":
-        return inert_table(content) if content.startswith("<table") else f"{_NO_TABLE}\n\n{_fenced(content)}"
+        return inert_table(content) if content.startswith("<table") else f"{_NO_TABLE}\n\n{fenced(content)}"
     if type == "code":
         return _code(content)
     if type in FIGURES:
@@ -131,7 +131,7 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
     text = _LINE_START.sub(_BACKSLASH, _with_dollars(content))
     if type not in LISTS and len(_DASH.findall(text)) == 1:
         text = _DASH.sub(_BACKSLASH, text)
-    return _BULLET.sub("- ", text)
+    return BULLET.sub("- ", text)
 
 
 def code_in(content: str) -> tuple[str, str]:
@@ -207,10 +207,10 @@ def _inline_formula(latex: str) -> str:
 def _code(content: str) -> str:
     """The code between fences. Those that the model wrote itself are replaced: they may end before the code does."""
     language, code = code_in(content)
-    return _fenced(code, "" if language.lower() in _DRAWN else language)
+    return fenced(code, "" if language.lower() in _DRAWN else language)
 
 
-def _fenced(text: str, language: str = "") -> str:
+def fenced(text: str, language: str = "") -> str:
     """The text between fences longer than any run of backticks in it."""
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"

@@ -1,0 +1,42 @@
+"""The text of pieces as data for programs: the Markdown of `md` without the steps that make it inert.
+
+Nothing in it is escaped, whatever the model wrote; see SECURITY.md. Of figures there is only what was read in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from batchocr.documents.assembly.document import Piece
+from batchocr.documents.export.figures import PICTURE_IN_TABLE
+from batchocr.documents.export.words import with_dollars
+from batchocr.pages.protocol.markdown import BULLET, FIGURES, HEADINGS, LEFT_OUT, code_in, fenced, figure_parts
+from batchocr.pages.protocol.sanitize import without_blank_lines
+
+BETWEEN: Final = "\n\n"
+_LOWEST_HEADING: Final = 6
+
+
+def text_of(pieces: Iterable[Piece]) -> str:
+    """The text of these pieces, in their order; '' if they have none."""
+    return BETWEEN.join(filter(None, (_text(piece.type, piece.content or "", piece.level) for piece in pieces)))
+
+
+def _text(type: str, content: str, level: int | None = None) -> str:
+    content = content.strip()
+    if not content or type in LEFT_OUT:
+        return ""
+    if type in HEADINGS:
+        return f"{'#' * min(level or 1, _LOWEST_HEADING)} {' '.join(with_dollars(content).split())}"
+    if type == "equation":
+        latex = content.removeprefix("\\[").removesuffix("\\]").strip()
+        return f"$$\n{without_blank_lines(latex)}\n$$" if latex else ""
+    if type == "table":
+        return without_blank_lines(PICTURE_IN_TABLE.sub("", content))
+    if type == "code":
+        language, code = code_in(content)
+        return fenced(code, language)
+    if type in FIGURES:
+        return BETWEEN.join(_text(kind, part) for kind, part in figure_parts(content))
+    return BULLET.sub("- ", with_dollars(content))
