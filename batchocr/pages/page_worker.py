@@ -14,6 +14,7 @@ from batchocr.data import Completion, Failure, Page, PageSeen
 from batchocr.errors import ChangedError, PageError
 from batchocr.pages.agreement import agreement_of
 from batchocr.pages.documents import DocumentCache
+from batchocr.pages.input.containers import list_members
 from batchocr.pages.protocol.base import PageProtocol, Reader
 from batchocr.processes.channel import Channel, ChannelError
 from batchocr.processes.messages import (
@@ -24,7 +25,9 @@ from batchocr.processes.messages import (
     Failed,
     Finished,
     FromWorker,
+    ListMembers,
     LookAtPages,
+    MembersListed,
     OfTask,
     OpenDocument,
     Opened,
@@ -59,6 +62,8 @@ class PageWorker:
         self._in_work: dict[int, Reader] = {}
         """Of the pages that wait for their completions."""
         self._doc_id: str | None = None  # of the document being opened, once it is known
+        self._listing: Iterator[MembersListed] = iter(())
+        """Of the container that is being listed."""
 
     def run(self) -> None:
         """Work until the channel closes. Raises ChannelError if the run breaks the protocol."""
@@ -101,6 +106,8 @@ class PageWorker:
             return self._outline(message), None
         if isinstance(message, LookAtPages):
             return self._look(message), None
+        if isinstance(message, ListMembers):
+            return self._list(message), None
         if isinstance(message, WriteSearchable):
             return self._write(message), None
         return self._read(message) if isinstance(message, ReadPage) else self._go_on(message)
@@ -130,6 +137,12 @@ class PageWorker:
                 except PageError:
                     pages.append(None)
         return PagesSeen(task.task_id, document.format, document.page_count, tuple(pages))
+
+    def _list(self, task: ListMembers) -> MembersListed:
+        if not task.goes_on:
+            self._listing = list_members(task.task_id, task.path)
+        with self._during(task.task_id, "open"):
+            return next(self._listing)
 
     def _write(self, task: WriteSearchable) -> SearchableWritten:
         from batchocr.pages.searchable.write import write_searchable  # only an export needs it

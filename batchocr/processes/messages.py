@@ -1,9 +1,9 @@
 """The messages between the run (`job/pipeline.py`) and a worker process (`pages/__main__.py`).
 
-A task is one document to open, whose outline to read, whose pages to look at or which to write as a PDF, or one page to
-read; the run chooses its number. The run sends Setup once, then OpenDocument, ReadOutline, LookAtPages, ReadPage,
-WriteSearchable and Completions; the rest come back, Started first. Every task ends with exactly one Opened, Outline,
-PagesSeen, SearchableWritten, Finished or Failed.
+A task is one document to open, whose outline to read, whose pages to look at or which to write as a PDF, a part of a
+container to list, or one page to read; the run chooses its number. The run sends Setup once, then OpenDocument,
+ReadOutline, LookAtPages, ListMembers, ReadPage, WriteSearchable and Completions; the rest come back, Started first.
+Every task ends with exactly one Opened, Outline, PagesSeen, MembersListed, SearchableWritten, Finished or Failed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from batchocr.data import (
     TextLayerUse,
 )
 from batchocr.option_values import MOST_WORKER_BYTES
+from batchocr.storage.members import Member
 
 Activity = Literal["open", "render", "post-process"]
 
@@ -123,6 +124,16 @@ class LookAtPages:
 
 
 @dataclass(frozen=True, slots=True)
+class ListMembers:
+    """Tell what documents are within a file: the first of them, or those after what was told last."""
+
+    task_id: int
+    path: str
+    goes_on: bool = False
+    type: Literal["list members"] = "list members"
+
+
+@dataclass(frozen=True, slots=True)
 class WriteSearchable:
     """Write this version of a document as a PDF to `to_path`, with the text of its pages and with these additions."""
 
@@ -212,6 +223,32 @@ class PagesSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedMember:
+    """A document within a file, as its index says."""
+
+    member: Member
+    problem: Failure | None = None
+    """Why it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembersListed:
+    """Some of the documents within a file, in its order."""
+
+    task_id: int
+    version: tuple[Number, Int64]
+    """Size and mtime of the file."""
+    members: tuple[ListedMember, ...]
+    skipped: dict[Annotated[str, Field(max_length=40)], Number]
+    """What else was there, as `SkippedFiles.by_kind` says it."""
+    is_last: bool
+    """Whether there are no more."""
+    problem: Failure | None = None
+    """Why the rest cannot be listed."""
+    type: Literal["members listed"] = "members listed"
+
+
+@dataclass(frozen=True, slots=True)
 class SearchableWritten:
     task_id: int
     made: SearchableMade
@@ -274,7 +311,8 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ReadPage | WriteSearchable
+Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ListMembers | ReadPage | WriteSearchable
 ToWorker: TypeAlias = Setup | Task | Completions
-OfTask: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | SearchableWritten | RequestBatch | Finished | Failed
+Answer: TypeAlias = Opened | Outline | PagesSeen | MembersListed | SearchableWritten | Finished | Failed
+OfTask: TypeAlias = Began | Ended | RequestBatch | Answer
 FromWorker: TypeAlias = Started | OfTask

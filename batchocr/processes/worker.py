@@ -12,13 +12,15 @@ from batchocr.data import Failure
 from batchocr.processes.channel import FROM_WORKER, TO_WORKER, ChannelError
 from batchocr.processes.child import Child
 from batchocr.processes.messages import (
+    Answer,
     Began,
     Completions,
     Ended,
-    Failed,
     Finished,
     FromWorker,
+    ListMembers,
     LookAtPages,
+    MembersListed,
     OfTask,
     OpenDocument,
     Opened,
@@ -58,7 +60,7 @@ class Asked:
     batch: SharedBatch
 
 
-Arrived: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | SearchableWritten | Asked | Finished | Failed
+Arrived: TypeAlias = Began | Ended | Asked | Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,8 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
             return isinstance(asked, ReadOutline)
         if isinstance(message, PagesSeen):
             return isinstance(asked, LookAtPages) and len(message.pages) == len(asked.page_indices)
+        if isinstance(message, MembersListed):
+            return isinstance(asked, ListMembers)
         if isinstance(message, SearchableWritten):
             return isinstance(asked, WriteSearchable)
         if isinstance(message, RequestBatch | Finished):
@@ -184,6 +188,6 @@ def _most_pages(task: Task | Completions, opened: Opened) -> int:
     """How many pages the document can have that was opened."""
     size = opened.size
     if isinstance(task, OpenDocument):
-        with suppress(OSError):  # it has just gone, or is an object
+        with suppress(OSError, ValueError):  # it has just gone, is an object, or is within a file
             size = os.path.getsize(task.path)
     return size + _MOST_MISSING_PAGES

@@ -12,6 +12,7 @@ from batchocr.config import Config
 from batchocr.data import Document, valid_text
 from batchocr.errors import UsageError
 from batchocr.pages.input.sources import Found, PageList, find_documents
+from batchocr.processes.messages import Setup
 from batchocr.tables.derived import file_rows, page_index_of
 
 _SAY_WHICH: Final = ("findings", "mark")
@@ -29,6 +30,7 @@ def documents_asked_for(inputs: Sequence[str | Document], config: Config) -> Fou
         shard=config.shard,
         sample=config.sample_documents,
         only=None if config.only is None else read_page_list(Path(config.only)),
+        setup=Setup.of(config),
     )
 
 

@@ -1,11 +1,12 @@
 """From what the user named to the documents to read.
 
-Only lists are opened here: whether a file is a document turns out when a worker opens it. Whatever is missing or cannot
-be read is a Document too, so that it becomes a row. A link that is itself an INPUT is followed; beside its target a
-link counts for nothing: each file is read once, under its own name.
+Only lists are opened here: whether a file is a document turns out when a worker opens it; and what is in an archive, a
+worker lists. Whatever is missing or cannot be read is a Document too, so that it becomes a row. A link that is itself
+an INPUT is followed; beside its target a link counts for nothing: each file is read once, under its own name.
 
 A document's `source`: if the first INPUT is a folder, what is in it is named by the path below that folder. Everything
-else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder the path below it.
+else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder, or an archive, the
+path below it.
 So an INPUT can be added at the end, and files to any INPUT, without another name for what was there. (Only where the
 first folder gets a file whose path there is that of a later INPUT's file does that one go by its absolute path.)
 """
@@ -21,10 +22,16 @@ from itertools import chain, count, islice
 from pathlib import PurePath
 from typing import TextIO
 
+from batchocr.config import Config
 from batchocr.data import Document, counted, valid_text
 from batchocr.errors import NoInputError, UsageError
+from batchocr.machine import usable_cores
 from batchocr.pages.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links
 from batchocr.pages.input.inputs import FoundInput, Search, expand
+from batchocr.processes.members import Within, list_within
+from batchocr.processes.messages import Setup
+from batchocr.processes.pool import WorkerPool
+from batchocr.storage.members import CONTAINERS, is_container, is_member
 from batchocr.storage.uris import is_uri, parse_uri
 
 logger = logging.getLogger(__name__)
@@ -62,13 +69,15 @@ def find_documents(
     shard: tuple[int, int] = (1, 1),
     sample: int | None = None,
     only: PageList | None = None,
+    setup: Setup | None = None,
 ) -> Found:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
     inputs: Documents are taken as they are. stdin: where the paths for the INPUT `-` are read from. null: paths there
     and in lists are separated by NUL. follow_symlinks: also follow links that lead out of a folder or a glob. shard:
     return only the documents of one shard, (index from 1, count). sample: return only so many of them, drawn by their
-    names; a larger sample has all of a smaller one. only: return only documents with these pages.
+    names; a larger sample has all of a smaller one. only: return only documents with these pages. setup: of the workers
+    that list archives.
     Raises NoInputError if there is nothing that could be read, UsageError if a given Document has the name of another
     or the current folder is gone.
     """
@@ -80,6 +89,7 @@ def find_documents(
     kept: dict[str | int, Document] = {}
     expanded = [list(expand(given, search, is_first=position == 0)) for position, given in enumerate(inputs)]
     kept.update(chain.from_iterable(_one_of_each(found, kept) for found in expanded))
+    kept = dict(_with_members(kept, setup or Setup.of(Config()), search.skipped))
     if all(document.problem and isinstance(real, str) for real, document in kept.items()):
         raise NoInputError(_nothing_found(inputs, kept.values(), search.skipped))
     named = list(_named(kept))
@@ -146,21 +156,46 @@ def _one_of_each(found: Sequence[FoundInput], kept: Mapping[str | int, Document]
             logger.info("%s is left out: it is the same file as %s", document.path, same.path)
 
 
+def _with_members(
+    found: Mapping[str | int, Document], setup: Setup, skipped: SkippedFiles
+) -> Iterator[tuple[str | int, Document]]:
+    """Yield the documents, in place of files that hold documents those in them. Raises BatchOcrError if no worker can
+    be started."""
+    containers = {
+        real: document
+        for real, document in found.items()
+        if isinstance(real, str) and document.problem is None and is_container(document.path)
+    }
+    listed: dict[str | int, Within] = {}
+    if containers:
+        with WorkerPool(min(len(containers), usable_cores()), replace(setup, protocol="pixels")) as pool:
+            within = list_within(list(containers.values()), pool, setup.page_timeout_s)
+            listed.update(zip(containers, within, strict=True))
+    for real, document in found.items():
+        if real in listed:
+            skipped.add(listed[real].skipped)
+            yield from ((member.path, member) for member in listed.pop(real).documents)
+        else:
+            yield real, document
+
+
 def _named(documents: Mapping[str | int, Document]) -> Iterator[Document]:
     """Yield each under its `source`; where an earlier one has the same, under its absolute path. documents: by their
     `real`. Raises UsageError."""
-    taken: set[str] = set()
+    taken: dict[str, bool] = {}
     for real, document in documents.items():
         source = document.source
         if source in taken:
             if isinstance(real, int):
                 raise UsageError(f"another document is named {source!r} already: give the one in memory another name")
+            if taken[source] or is_member(document.path):
+                raise UsageError(f"{source!r} is in an archive, and in a folder of its name: rename one of them")
             absolute = valid_text(real)
             numbered = (f"{absolute} ({number})" for number in count(2))  # of another file whose name is not text
             document = replace(
                 document, source=next(name for name in chain((absolute,), numbered) if name not in taken)
             )
-        taken.add(document.source)
+        taken[document.source] = is_member(document.path)
         yield document
 
 
@@ -172,5 +207,6 @@ def _nothing_found(inputs: Sequence[str | Document], documents: Collection[Docum
     return (
         f"no document to read; looked in {', '.join(texts) or 'nothing'}: "
         f"{'; '.join(problems) or 'no document is there'}{others}. An INPUT is a file, a folder with files of these "
-        f"kinds ({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
+        f"kinds ({' '.join(SUFFIXES)}), an archive of such files ({' '.join(CONTAINERS)}), a glob, @list.txt with one "
+        "path a line, or - for paths on stdin"
     )

@@ -1,0 +1,81 @@
+"""The address of a document within a file: of a member of an archive.
+
+An address stands wherever a path or a URI may: it begins with that of the container. NUL, which neither can have,
+parts its fields. It says where the document is, so that whoever reads it needs no index of the container, and which
+version of the container that is true of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import Annotated, Final, Self
+
+from pydantic import Field
+
+from batchocr.data import Int64, Number
+from batchocr.storage.uris import is_uri
+
+CONTAINERS: Final = (".zip", ".cbz", ".tar")
+"""How the names of files end that hold documents."""
+
+MAX_NAME: Final = 4096
+"""Letters of a member's name; no path may be longer."""
+
+_NUL: Final = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A document within a file."""
+
+    ordinal: Number
+    """Its number there, from 0: two may have the same name."""
+    offset: Number
+    """Where it begins in the container: of a zip, the header before it."""
+    length: Number
+    """How many bytes it takes there."""
+    size: Number
+    """Its own, in bytes."""
+    mtime_ns: Int64
+    """Its own; of a zip's, which are whole seconds, the rest is from its checksum. If it has none, the container's."""
+    name: Annotated[str, Field(max_length=MAX_NAME)]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAddress:
+    """Where a document within a file is."""
+
+    container: str
+    """The path or URI of the file."""
+    version: tuple[int, int]
+    """Size in bytes and mtime in ns of the container."""
+    member: Member
+
+    def __str__(self) -> str:
+        return _NUL.join(map(str, (self.container, *self.version, *astuple(self.member))))
+
+    @classmethod
+    def parse(cls, address: str) -> Self:
+        container, *numbers, name = address.split(_NUL, 8)
+        size, mtime_ns, ordinal, offset, length, own_size, own_mtime_ns = map(int, numbers)
+        return cls(container, (size, mtime_ns), Member(ordinal, offset, length, own_size, own_mtime_ns, name))
+
+
+def is_container(path: str) -> bool:
+    """Whether a file of this name holds documents."""
+    return path.lower().endswith(CONTAINERS)
+
+
+def is_member(path: str) -> bool:
+    """Whether it is the address of a document within a file."""
+    return _NUL in path
+
+
+def is_copied(path: str) -> bool:
+    """Whether a worker reads a copy that it has made: of an object, or of a document within a file."""
+    return is_member(path) or is_uri(path)
+
+
+def file_of(path: str) -> str:
+    """The file, or the object, in which a document is."""
+    return path.partition(_NUL)[0]

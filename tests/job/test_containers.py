@@ -1,0 +1,187 @@
+"""Documents within files are read, found again and checked as those of a folder are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tarfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import batchocr
+from batchocr.config import Config
+from batchocr.data import PageResult
+from batchocr.errors import NoInputError, UsageError
+from batchocr.pages.input.sources import find_documents
+from batchocr.processes.source_files import SourceFile, SourceFiles
+from tests.support.listing import make, problem_kind, sources
+from tests.support.running import draw_pdf, read_rows, said_by, texts
+
+pytestmark = pytest.mark.slow
+
+ALLOWED = ("--max-page-error-rate", "1", "--max-degraded-rate", "1")
+NAMES = ("a.pdf", "b/two pages.pdf", "b/broken.pdf", "c.png")
+
+
+def make_zip(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.write(folder / name, name)
+
+
+def make_tar(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
+    with tarfile.open(path, "w") as archive:
+        for name in names:
+            archive.add(folder / name, name)
+
+
+MAKERS = {"x.zip": make_zip, "x.tar": make_tar}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("documents")
+    (folder / "b").mkdir()
+    draw_pdf(folder / "a.pdf", "first")
+    draw_pdf(folder / "b" / "two pages.pdf", "second", "third")
+    (folder / "b" / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
+    Image.new("RGB", (60, 40), "white").save(folder / "c.png")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def options(model: Path) -> dict[str, Any]:
+    small = {"dpi": 72, "workers": 2, "max_new_tokens": 8, "max_degraded_rate": 1, "max_page_error_rate": 1}
+    return {"model": model, "dtype": "float32", "device": "cpu", **small}
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path, options: dict[str, Any]) -> dict[str, list[PageResult]]:
+    """Those of the files in the folder, by their names."""
+    found: dict[str, list[PageResult]] = {name: [] for name in NAMES}
+    for row in batchocr.process(folder, **options):
+        found[row.source].append(row)
+    return found
+
+
+def expected(container: str, rows: dict[str, list[PageResult]]) -> list[PageResult]:
+    return texts(replace(row, source=f"{container}/{name}") for name in NAMES for row in rows[name])
+
+
+@pytest.mark.parametrize("container", MAKERS)
+def test_an_archive_has_the_rows_of_its_folder_and_a_run_with_nothing_new_reads_nothing(
+    container: str, folder: Path, options: dict[str, Any], rows: dict[str, list[PageResult]]
+) -> None:
+    MAKERS[container](folder, container)
+    batchocr.run(container, out="out.parquet", **options)
+    read = read_rows(Path("out.parquet"))
+    assert texts(read) == expected(container, rows)
+    assert {(row.source, row.file_bytes) for row in read} == {
+        (f"{container}/{name}", (folder / name).stat().st_size) for name in NAMES
+    }
+    assert batchocr.run(container, out="out.parquet", **options).pages_read == 0
+    code, shown, _ = said_by("verify", *ALLOWED, "out.parquet", container)
+    assert code == 0
+    assert shown.splitlines()[-1].startswith("5 rows expected: 1 failed; 4 degraded")
+
+
+@pytest.mark.parametrize("container", MAKERS)
+def test_of_an_archive_that_has_grown_only_what_is_new_is_read(
+    container: str, folder: Path, options: dict[str, Any], rows: dict[str, list[PageResult]]
+) -> None:
+    MAKERS[container](folder, container, NAMES[:2])
+    batchocr.run(container, out="out.parquet", **options)
+    MAKERS[container](folder, container)
+    assert batchocr.run(container, out="out.parquet", **options).pages_read == 1
+    assert texts(read_rows(Path("out.parquet"))) == expected(container, rows)
+
+
+def test_a_part_of_an_archive_can_be_asked_for(folder: Path, options: dict[str, Any]) -> None:
+    make_zip(folder, "x.zip")
+    Path("only.jsonl").write_text(json.dumps({"source": "x.zip/b/two pages.pdf", "page_index": 1}) + "\n")
+    batchocr.run("x.zip", out="only.parquet", only="only.jsonl", **options)
+    assert [(row.source, row.page_index) for row in read_rows(Path("only.parquet"))] == [("x.zip/b/two pages.pdf", 1)]
+    shards = [find_documents(["x.zip"], shard=(index, 2)).documents for index in (1, 2)]
+    assert sorted(each.source for shard in shards for each in shard) == sorted(f"x.zip/{name}" for name in NAMES)
+
+
+def test_rows_from_an_archive_come_in_its_order_beside_files(folder: Path, options: dict[str, Any]) -> None:
+    make_tar(folder, "x.tar", ("c.png", "a.pdf"))
+    read = list(batchocr.process(["x.tar", folder / "c.png", ("x.zip", (folder / "a.pdf").read_bytes())], **options))
+    assert [row.source for row in read] == ["x.tar/c.png", "x.tar/a.pdf", str(folder / "c.png"), "x.zip"]
+    assert {row.status for row in read} <= {"ok", "degraded"}
+
+
+@pytest.mark.parametrize("container", MAKERS)
+def test_a_page_from_an_archive_is_drawn_again(container: str, folder: Path, current: Path) -> None:
+    MAKERS[container](folder, container)
+    doc_id = hashlib.sha256((folder / "b" / "two pages.pdf").read_bytes()).hexdigest()
+    source = f"{container}/b/two pages.pdf"
+    for root in (str(current), str(current / container)):
+        with SourceFiles([root], Config(dpi=72)) as files:
+            file = files.find(source, doc_id)
+            assert isinstance(file, SourceFile), file
+            assert isinstance(
+                files.page_image(file, PageResult(source, 1, "ok", doc_id, width=300, height=400)), Image.Image
+            )
+
+
+def test_archives_are_found_by_their_names_and_in_folders_only_counted(folder: Path) -> None:
+    make_zip(folder, "one.zip", ("a.pdf",))
+    make_zip(folder, "TWO.CBZ", ("c.png",))
+    make("d/scan.pdf", "d/three.zip")
+    Path("list.txt").write_text("TWO.CBZ\n")
+    assert sources("*.zip", "@list.txt", "one.zip") == ["one.zip/a.pdf", "TWO.CBZ/c.png"]
+    found = find_documents(["d"])
+    assert ([document.source for document in found.documents], found.skipped) == (["scan.pdf"], {".zip": 1})
+
+
+def test_two_members_of_a_name_have_names_of_their_own() -> None:
+    with tarfile.open("x.tar", "w") as archive:
+        for name in ("a.pdf", "./a.pdf", "a.pdf", "a.pdf (2)"):
+            archive.addfile(tarfile.TarInfo(name if name != "a.pdf (2)" else "a.pdf (2)/b.pdf"))
+    assert sources("x.tar") == ["x.tar/a.pdf", "x.tar/a.pdf (1)", "x.tar/a.pdf (2)", "x.tar/a.pdf (2)/b.pdf"]
+
+
+def test_an_archive_and_a_folder_of_its_name_are_refused(folder: Path) -> None:
+    make("d/x.zip/a.pdf")
+    make_zip(folder, "x.zip", ("a.pdf",))
+    with pytest.raises(UsageError, match="rename one"):
+        find_documents(["d", "x.zip"])
+
+
+def test_what_cannot_be_listed_is_a_row_of_the_archive_itself(folder: Path) -> None:
+    make_tar(folder, "x.tar")
+    data = Path("x.tar").read_bytes()
+    Path("x.tar").write_bytes(data[: data.index(b"b/broken.pdf") + 100])
+    documents = find_documents(["x.tar"]).documents
+    assert [document.source for document in documents] == ["x.tar/a.pdf", "x.tar/b/two pages.pdf", "x.tar"]
+    assert [problem_kind(document) for document in documents] == [None, None, "damaged"]
+
+
+def test_an_archive_that_holds_no_document_is_no_input() -> None:
+    with zipfile.ZipFile("x.zip", "w") as archive:
+        archive.writestr("notes.txt", "")
+    with pytest.raises(NoInputError, match=r"1 \.txt"):
+        find_documents(["x.zip"])
+
+
+def test_an_archive_that_changes_while_it_is_read_is_said_to_have_changed(
+    folder: Path, options: dict[str, Any]
+) -> None:
+    make_zip(folder, "x.zip", ("a.pdf",))
+    rows = batchocr.process("x.zip", **options)
+    os.utime("x.zip", ns=(0, 0))
+    assert [(row.status, row.error_kind) for row in rows] == [("failed", "changed")]
