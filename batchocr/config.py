@@ -136,6 +136,14 @@ class Config:
             per_call=True,
         ),
     ] = dataclasses.field(default=None, repr=False)
+    document_column: Annotated[
+        str | None,
+        Option(INPUT, "Of Parquet tables, the column with documents.", "NAME", default="the only one", per_call=True),
+    ] = None
+    name_column: Annotated[
+        str | None,
+        Option(INPUT, "Of the same, their names.", "NAME", default="path beside a document, or its row", per_call=True),
+    ] = None
     null: Annotated[
         bool,
         Option(

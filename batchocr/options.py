@@ -22,6 +22,12 @@ class CallOptions(TypedDict, total=False):
     password: str | None
     """For encrypted PDFs; better given as the environment variable BATCHOCR_PASSWORD."""
 
+    document_column: str | None
+    """Of Parquet tables, the column with documents. Default: the only one."""
+
+    name_column: str | None
+    """Of the same, their names. Default: path beside a document, or its row."""
+
     null: bool
     """Paths in lists and on stdin are separated by NUL, as find -print0 writes them, and taken as they are."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from batchocr.errors import ChangedError, DamagedError, UnreadableError, UnsupportedError
-from batchocr.pages.input.containers import copy_member
+from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.render import RenderableDocument, fingerprint, one_version, version_of
 from batchocr.storage.members import is_copied, is_member
 from batchocr.storage.objects import StoredObject, fetch
@@ -46,8 +46,14 @@ class _Copy:
 class DocumentCache:
     """Opens documents on request, and closes the least recently requested ones. Copies of objects are kept longer."""
 
-    def __init__(self, open_document: Callable[..., RenderableDocument], page_timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        open_document: Callable[..., RenderableDocument],
+        page_timeout_s: float = 60.0,
+        containers: Containers | None = None,
+    ) -> None:
         """open_document: called with the path of the file or of the copy, and with `name`, the path or URI."""
+        self.containers = containers or Containers()
         self._open_document = open_document
         self._fetch_s = _FETCH_SHARE * page_timeout_s
         self._open: OrderedDict[tuple[str, int, int], RenderableDocument] = OrderedDict()
@@ -117,7 +123,8 @@ class DocumentCache:
             while self._has_too_many_copies():
                 self._close(next(iter(self._copies)))
             try:
-                self._copies[uri] = _fetched(uri, self._fetch_s)
+                copy = self.containers.copy if is_member(uri) else fetch
+                self._copies[uri] = _copied(copy, uri, self._fetch_s)
             except OSError as error:
                 if not self._copies:
                     raise UnreadableError(
@@ -142,11 +149,11 @@ class DocumentCache:
             copy.file.close()
 
 
-def _fetched(path: str, timeout_s: float) -> _Copy:
+def _copied(copy: Callable[..., StoredObject], path: str, timeout_s: float) -> _Copy:
     """A new copy of the object, or of the document within a file. Raises OSError if there is no room for it."""
     file = tempfile.TemporaryFile()  # noqa: SIM115, it is open as long as the copy is kept
     try:
-        return _Copy(file, (copy_member if is_member(path) else fetch)(path, file, timeout_s=timeout_s))
+        return _Copy(file, copy(path, file, timeout_s=timeout_s))
     except BaseException:
         with suppress(OSError):
             file.close()

@@ -14,7 +14,6 @@ from batchocr.data import Completion, Failure, Page, PageSeen
 from batchocr.errors import ChangedError, PageError
 from batchocr.pages.agreement import agreement_of
 from batchocr.pages.documents import DocumentCache
-from batchocr.pages.input.containers import list_members
 from batchocr.pages.protocol.base import PageProtocol, Reader
 from batchocr.processes.channel import Channel, ChannelError
 from batchocr.processes.messages import (
@@ -62,8 +61,6 @@ class PageWorker:
         self._in_work: dict[int, Reader] = {}
         """Of the pages that wait for their completions."""
         self._doc_id: str | None = None  # of the document being opened, once it is known
-        self._listing: Iterator[MembersListed] = iter(())
-        """Of the container that is being listed."""
 
     def run(self) -> None:
         """Work until the channel closes. Raises ChannelError if the run breaks the protocol."""
@@ -139,10 +136,8 @@ class PageWorker:
         return PagesSeen(task.task_id, document.format, document.page_count, tuple(pages))
 
     def _list(self, task: ListMembers) -> MembersListed:
-        if not task.goes_on:
-            self._listing = list_members(task.task_id, task.path)
         with self._during(task.task_id, "open"):
-            return next(self._listing)
+            return self._documents.containers.list(task)
 
     def _write(self, task: WriteSearchable) -> SearchableWritten:
         from batchocr.pages.searchable.write import write_searchable  # only an export needs it

@@ -61,6 +61,10 @@ class Setup:
     """Whether figures are read."""
     detector: str = ""
     """The fingerprint of the layout detector; empty if the model finds layouts."""
+    document_column: str | None = None
+    """Of tables that hold documents; None for the one that fits."""
+    name_column: str | None = None
+    """Of the same; None for the `path` beside a document, or the row's number."""
     type: Literal["setup"] = "setup"
 
     @classmethod
@@ -72,6 +76,8 @@ class Setup:
             text_layer=config.text_layer,
             figures=config.figures,
             detector=detector,
+            document_column=config.document_column,
+            name_column=config.name_column,
         )
 
 

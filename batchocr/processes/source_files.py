@@ -136,22 +136,16 @@ class SourceFiles:
         names = [source, _ESCAPED.sub(lambda escaped: chr(int(f"d{escaped[1]}", 16)), source)]
         candidates = [os.path.join(root, name) for root in self._roots for name in names if os.path.isdir(root)]
         candidates += [root for root in self._roots if os.path.basename(root) == os.path.basename(source)]
-        candidates += [
-            root + end
-            for root in filter(is_container, self._roots)
-            for name in names
-            if (end := f"/{name}".partition(f"/{os.path.basename(root)}")[2])
-        ]
-        candidates = list(dict.fromkeys(candidates + names))
+        candidates, objects = list(dict.fromkeys(candidates + names)), list(_objects(self._roots, source))
         yield from filter(os.path.isfile, candidates)
-        yield from _objects(self._roots, source)
-        yield from (member for path in candidates if (member := self._member(path)))
+        yield from objects
+        yield from (member for path in candidates + objects if (member := self._member(path)))
 
     def _member(self, path: str) -> str | None:
         """The address of a document within a file, of this path below that of the file; None if it is none."""
-        ends = (slash.start() for slash in re.finditer("/", path))
-        container = next((path[:end] for end in ends if is_container(path[:end]) and os.path.isfile(path[:end])), None)
-        if container is None:
+        above = (path[: slash.start()] for slash in re.finditer("/", path))
+        container = next((each for each in above if is_container(each) and (is_uri(each) or os.path.isfile(each))), "")
+        if not container:
             return None
         if container not in self._members:
             [within] = list_within([Document(container, container)], self._pool, self._timeout_s)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 from batchocr.data import Failure
 from batchocr.processes.channel import FROM_WORKER, TO_WORKER, ChannelError
@@ -40,6 +40,15 @@ from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.running_clock import RunningClock
 
 _ONE_CORE = {"OMP_NUM_THREADS": "1"}
+
+_ASKED: Final[dict[type[Any], Any]] = {
+    Opened: OpenDocument,
+    Outline: ReadOutline,
+    PagesSeen: LookAtPages,
+    MembersListed: ListMembers,
+    SearchableWritten: WriteSearchable,
+}
+"""What is answered so; the others answer any task."""
 
 _START_S = 60.0
 """How long a worker that has work but has not begun any may be silent: it may still be starting."""
@@ -165,19 +174,11 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
     def _is_due(self, message: OfTask) -> bool:
         """Whether it may say this now, in answer to what it was last sent in this task."""
         asked = self._owes.get(message.task_id)
-        if isinstance(message, Opened):
-            return isinstance(asked, OpenDocument)
-        if isinstance(message, Outline):
-            return isinstance(asked, ReadOutline)
-        if isinstance(message, PagesSeen):
-            return isinstance(asked, LookAtPages) and len(message.pages) == len(asked.page_indices)
-        if isinstance(message, MembersListed):
-            return isinstance(asked, ListMembers)
-        if isinstance(message, SearchableWritten):
-            return isinstance(asked, WriteSearchable)
         if isinstance(message, RequestBatch | Finished):
             return isinstance(asked, ReadPage | Completions)
-        return asked is not None
+        if isinstance(message, PagesSeen) and isinstance(asked, LookAtPages):
+            return len(message.pages) == len(asked.page_indices)
+        return asked is not None and isinstance(asked, _ASKED.get(type(message), Task | Completions))
 
     def _loss(self, failure: Failure, *, killed: bool = False) -> Loss:
         busy_s = self._clock.now() - self._progress_s if self.doing else 0.0

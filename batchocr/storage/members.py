@@ -1,4 +1,4 @@
-"""The address of a document within a file: of a member of an archive.
+"""The address of a document within a file: of a member of an archive, or of a row of a table.
 
 An address stands wherever a path or a URI may: it begins with that of the container. NUL, which neither can have,
 parts its fields. It says where the document is, so that whoever reads it needs no index of the container, and which
@@ -15,7 +15,7 @@ from pydantic import Field
 from batchocr.data import Int64, Number
 from batchocr.storage.uris import is_uri
 
-CONTAINERS: Final = (".zip", ".cbz", ".tar")
+CONTAINERS: Final = (".zip", ".cbz", ".tar", ".parquet")
 """How the names of files end that hold documents."""
 
 MAX_NAME: Final = 4096
@@ -31,11 +31,11 @@ class Member:
     ordinal: Number
     """Its number there, from 0: two may have the same name."""
     offset: Number
-    """Where it begins in the container: of a zip, the header before it."""
+    """Where it begins in an archive: of a zip, the header before it. Of a row, the number of its column."""
     length: Number
-    """How many bytes it takes there."""
+    """How many bytes it takes there; 0 for a row."""
     size: Number
-    """Its own, in bytes."""
+    """Its own, in bytes; of a row, the table's."""
     mtime_ns: Int64
     """Its own; of a zip's, which are whole seconds, the rest is from its checksum. If it has none, the container's."""
     name: Annotated[str, Field(max_length=MAX_NAME)]

@@ -8,6 +8,7 @@ on. No message repeats what a store says in full, as it may quote a signature.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 import time
@@ -17,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from batchocr.errors import (
     ChangedError,
@@ -43,6 +44,7 @@ _RETRY_S = 30
 _CHUNK_BYTES = 8 * 2**20
 _CHUNK_WAITS_S = (0.2, 1.0, 3.0)
 _PIECE_BYTES = 64 * 2**20
+_AHEAD_BYTES = 2**20
 _NS = 10**9
 _CHANGED = "the object changed while it was fetched: run again to read it as it is now"
 
@@ -146,6 +148,22 @@ def _read_chunk(stream: NativeFile, offset: int, uri: Uri, before: StoredObject)
             raise ChangedError(_CHANGED)
     with _reasons(uri):
         return bytes(stream.read_at(_CHUNK_BYTES, offset))
+
+
+@contextmanager
+def open_object(text: str) -> Iterator[BinaryIO]:
+    """The object as a file, of which only what is read is fetched, and a little more. Raises NotFoundError,
+    UnreadableError, UsageError, also while it is read."""
+    uri = parse_uri(text, is_listed=True)
+    with _store_of(uri) as (system, base):
+        raw: Any = system.open_input_file(_path(base, uri.key))
+        with io.BufferedReader(raw, _AHEAD_BYTES) as file:
+            yield file
+
+
+def require_object(text: str) -> StoredObject:
+    """The object of this name. Raises NotFoundError, UnreadableError, UsageError."""
+    return _require_object(parse_uri(text, is_listed=True))
 
 
 def _require_object(uri: Uri) -> StoredObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tarfile
@@ -11,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -18,9 +21,11 @@ import batchocr
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.errors import NoInputError, UsageError
+from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.sources import find_documents
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from tests.support.listing import make, problem_kind, sources
+from tests.support.object_store import ObjectStore
 from tests.support.running import draw_pdf, read_rows, said_by, texts
 
 pytestmark = pytest.mark.slow
@@ -41,7 +46,12 @@ def make_tar(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
             archive.add(folder / name, name)
 
 
-MAKERS = {"x.zip": make_zip, "x.tar": make_tar}
+def make_table(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
+    documents = [{"bytes": (folder / name).read_bytes(), "path": name} for name in names]
+    pq.write_table(pa.table({"number": range(len(names)), "pdf": documents}), path, row_group_size=3)
+
+
+MAKERS = {"x.zip": make_zip, "x.tar": make_tar, "x.parquet": make_table}
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +98,10 @@ def test_an_archive_has_the_rows_of_its_folder_and_a_run_with_nothing_new_reads_
     batchocr.run(container, out="out.parquet", **options)
     read = read_rows(Path("out.parquet"))
     assert texts(read) == expected(container, rows)
-    assert {(row.source, row.file_bytes) for row in read} == {
-        (f"{container}/{name}", (folder / name).stat().st_size) for name in NAMES
-    }
+    sizes = {f"{container}/{name}": (folder / name).stat().st_size for name in NAMES}
+    if container == "x.parquet":
+        sizes = dict.fromkeys(sizes, Path(container).stat().st_size)
+    assert {row.source: row.file_bytes for row in read} == sizes
     assert batchocr.run(container, out="out.parquet", **options).pages_read == 0
     code, shown, _ = said_by("verify", *ALLOWED, "out.parquet", container)
     assert code == 0
@@ -122,6 +133,34 @@ def test_rows_from_an_archive_come_in_its_order_beside_files(folder: Path, optio
     read = list(batchocr.process(["x.tar", folder / "c.png", ("x.zip", (folder / "a.pdf").read_bytes())], **options))
     assert [row.source for row in read] == ["x.tar/c.png", "x.tar/a.pdf", str(folder / "c.png"), "x.zip"]
     assert {row.status for row in read} <= {"ok", "degraded"}
+
+
+@pytest.mark.parametrize("container", MAKERS)
+def test_a_container_in_a_store_has_the_same_rows(
+    container: str, folder: Path, store: ObjectStore, options: dict[str, Any], rows: dict[str, list[PageResult]]
+) -> None:
+    MAKERS[container](folder, container)
+    store.put("bucket", {f"in/{container}": Path(container).read_bytes()})
+    uri = f"s3://bucket/in/{container}"
+    assert texts(batchocr.process(uri, **options)) == expected(uri, rows)
+    doc_id = hashlib.sha256((folder / "a.pdf").read_bytes()).hexdigest()
+    for root, source in (("", f"{uri}/a.pdf"), ("s3://bucket/in", f"{container}/a.pdf")):
+        with SourceFiles([root], Config(dpi=72)) as files:
+            assert isinstance(files.find(source, doc_id), SourceFile)
+
+
+def test_of_a_large_zip_in_a_store_only_what_is_read_is_fetched(folder: Path, store: ObjectStore) -> None:
+    with zipfile.ZipFile("x.zip", "w") as archive:
+        archive.write(folder / "a.pdf", "a.pdf")
+        archive.writestr("large.bin", os.urandom(20_000_000))
+        archive.write(folder / "c.png", "c.png")
+    store.put("bucket", {"x.zip": Path("x.zip").read_bytes()})
+    found = find_documents(["s3://bucket/x.zip"]).documents
+    containers, copy = Containers(), io.BytesIO()
+    store.requests.clear()
+    containers.copy(found[1].path, copy, timeout_s=10)
+    assert copy.getvalue() == (folder / "c.png").read_bytes()
+    assert [method for method, _, _ in store.requests].count("GET") == 1
 
 
 @pytest.mark.parametrize("container", MAKERS)

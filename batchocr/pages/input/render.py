@@ -102,4 +102,4 @@ def _reasons() -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError("the file does not exist, or no longer") from error
     except OSError as error:
-        raise UnreadableError(f"the file cannot be read: {error.strerror}") from error
+        raise UnreadableError(f"the file cannot be read: {error.strerror or error}") from error

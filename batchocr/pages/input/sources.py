@@ -1,14 +1,14 @@
 """From what the user named to the documents to read.
 
-Only lists are opened here: whether a file is a document turns out when a worker opens it; and what is in an archive, a
-worker lists. Whatever is missing or cannot be read is a Document too, so that it becomes a row. A link that is itself
-an INPUT is followed; beside its target a link counts for nothing: each file is read once, under its own name.
+Only lists are opened here: whether a file is a document turns out when a worker opens it; and what is in an archive or
+a table, a worker lists. Whatever is missing or cannot be read is a Document too, so that it becomes a row. A link that
+is itself an INPUT is followed; beside its target a link counts for nothing: each file is read once, under its own name.
 
 A document's `source`: if the first INPUT is a folder, what is in it is named by the path below that folder. Everything
 else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder, or an archive, the
-path below it.
-So an INPUT can be added at the end, and files to any INPUT, without another name for what was there. (Only where the
-first folder gets a file whose path there is that of a later INPUT's file does that one go by its absolute path.)
+path below it. So an INPUT can be added at the end, and files to any INPUT, without another name for what was there.
+(Only where the first folder gets a file whose path there is that of a later INPUT's file does that one go by its
+absolute path.)
 """
 
 from __future__ import annotations
@@ -207,6 +207,6 @@ def _nothing_found(inputs: Sequence[str | Document], documents: Collection[Docum
     return (
         f"no document to read; looked in {', '.join(texts) or 'nothing'}: "
         f"{'; '.join(problems) or 'no document is there'}{others}. An INPUT is a file, a folder with files of these "
-        f"kinds ({' '.join(SUFFIXES)}), an archive of such files ({' '.join(CONTAINERS)}), a glob, @list.txt with one "
-        "path a line, or - for paths on stdin"
+        f"kinds ({' '.join(SUFFIXES)}), an archive or a table of such files ({' '.join(CONTAINERS)}), a glob, @list.txt "
+        "with one path a line, or - for paths on stdin"
     )
