@@ -380,7 +380,7 @@ class Config:
         LocalPathText | None,
         Option(
             CONTINUING,
-            "Where an --out in an object store is made and keeps its journal, before it is put there.",
+            "Where an --out in an object store is made and keeps its journal, and compressed tars are unpacked.",
             "DIR",
             default="~/.cache/batchocr",
             also=os.PathLike[str],

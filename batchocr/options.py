@@ -77,7 +77,7 @@ class CallOptions(TypedDict, total=False):
     """Where to write the throughput report (JSON). Default: OUT.report.json."""
 
     work_dir: str | os.PathLike[str] | None
-    """Where an --out in an object store is made and keeps its journal, before it is put there. Default:
+    """Where an --out in an object store is made and keeps its journal, and compressed tars are unpacked. Default:
     ~/.cache/batchocr."""
 
 

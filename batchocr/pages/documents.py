@@ -21,6 +21,7 @@ from batchocr.pages.input.render import RenderableDocument, fingerprint, one_ver
 from batchocr.storage.members import is_copied, is_member
 from batchocr.storage.objects import StoredObject, fetch
 
+_Open = Callable[..., RenderableDocument]
 _MAX_OPEN = 4
 _MAX_COPIES = 64
 _MAX_COPIED_BYTES = 128 * 2**20
@@ -47,10 +48,7 @@ class DocumentCache:
     """Opens documents on request, and closes the least recently requested ones. Copies of objects are kept longer."""
 
     def __init__(
-        self,
-        open_document: Callable[..., RenderableDocument],
-        page_timeout_s: float = 60.0,
-        containers: Containers | None = None,
+        self, open_document: _Open, page_timeout_s: float = 60.0, containers: Containers | None = None
     ) -> None:
         """open_document: called with the path of the file or of the copy, and with `name`, the path or URI."""
         self.containers = containers or Containers()
@@ -138,7 +136,7 @@ class DocumentCache:
         return self._copies[uri]
 
     def _has_too_many_copies(self) -> bool:
-        num_bytes = sum(copy.stored.size for copy in self._copies.values())
+        num_bytes = sum(copy.file.tell() for copy in self._copies.values())
         return len(self._copies) >= _MAX_OPEN and (num_bytes > _MAX_COPIED_BYTES or len(self._copies) >= _MAX_COPIES)
 
     def _close(self, path: str) -> None:

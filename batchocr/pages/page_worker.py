@@ -26,7 +26,6 @@ from batchocr.processes.messages import (
     FromWorker,
     ListMembers,
     LookAtPages,
-    MembersListed,
     OfTask,
     OpenDocument,
     Opened,
@@ -135,7 +134,7 @@ class PageWorker:
                     pages.append(None)
         return PagesSeen(task.task_id, document.format, document.page_count, tuple(pages))
 
-    def _list(self, task: ListMembers) -> MembersListed:
+    def _list(self, task: ListMembers) -> OfTask:
         with self._during(task.task_id, "open"):
             return self._documents.containers.list(task)
 

@@ -37,6 +37,11 @@ _MAX_RESIZED_PX = 1 << 26
 _MAX_PROMPT = 10_000
 _MAX_QUESTIONS = 2000
 _MAX_PROMPTS = 1_000_000
+_OPTIONS = (
+    *("dpi", "password", "max_new_tokens", "penalties", "text_layer", "figures"),
+    *("document_column", "name_column", "work_dir"),
+)
+"""Those of a run that are a worker's, too."""
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -65,20 +70,15 @@ class Setup:
     """Of tables that hold documents; None for the one that fits."""
     name_column: str | None = None
     """Of the same; None for the `path` beside a document, or the row's number."""
+    work_dir: str | None = None
+    """Where compressed tars are unpacked; None for the usual place."""
     type: Literal["setup"] = "setup"
 
     @classmethod
     def of(cls, config: Config, memory_bytes: int = MOST_WORKER_BYTES, *, detector: str = "") -> Self:
         """What a run's options mean for a worker."""
-        return cls(
-            *(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes),
-            page_timeout_s=config.page_timeout,
-            text_layer=config.text_layer,
-            figures=config.figures,
-            detector=detector,
-            document_column=config.document_column,
-            name_column=config.name_column,
-        )
+        same = {name: getattr(config, name) for name in _OPTIONS}
+        return cls(memory_bytes=memory_bytes, page_timeout_s=config.page_timeout, detector=detector, **same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,22 +229,13 @@ class PagesSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedMember:
-    """A document within a file, as its index says."""
-
-    member: Member
-    problem: Failure | None = None
-    """Why it cannot be read."""
-
-
-@dataclass(frozen=True, slots=True)
 class MembersListed:
     """Some of the documents within a file, in its order."""
 
     task_id: int
     version: tuple[Number, Int64]
     """Size and mtime of the file."""
-    members: tuple[ListedMember, ...]
+    members: tuple[Member, ...]
     skipped: dict[Annotated[str, Field(max_length=40)], Number]
     """What else was there, as `SkippedFiles.by_kind` says it."""
     is_last: bool

@@ -69,7 +69,6 @@ class SourceFiles:
         """roots: folders in which a `source` is looked for, and files that have one.
         Raises BatchOcrError if no worker can be started."""
         self._roots = roots
-        self._timeout_s = config.page_timeout
         setup = replace(Setup.of(config), protocol="pixels", text_layer="off")
         self._pool = WorkerPool(1, setup)
         self._members: dict[str, dict[str, str]] = {}
@@ -148,15 +147,15 @@ class SourceFiles:
         if not container:
             return None
         if container not in self._members:
-            [within] = list_within([Document(container, container)], self._pool, self._timeout_s)
-            self._members = {container: {document.source: document.path for document in within.documents}}
+            [within] = list_within([Document(container, container)], self._pool)
+            self._members = {container: {source: found.path for source, found in within.documents.items()}}
         return self._members[container].get(path)
 
     def _ask(self, message: OpenDocument | ReadOutline | ReadPage | WriteSearchable | Completions) -> Arrived | Failure:
         """A worker that is killed from outside is nobody's fault, and asked once more if it had nothing else."""
-        answer = self._pool.ask_alone(message, self._timeout_s)
+        answer = self._pool.ask_alone(message, self._pool.setup.page_timeout_s)
         if isinstance(answer, Loss) and answer.killed and not isinstance(message, Completions):
-            answer = self._pool.ask_alone(message, self._timeout_s)
+            answer = self._pool.ask_alone(message, self._pool.setup.page_timeout_s)
         return answer.failure if isinstance(answer, Failed | Loss) else answer
 
 

@@ -115,8 +115,7 @@ class ClusterPlan:
 def look_at_file(document: Document) -> PlannedDocument:
     """The document with what tells whether it changes."""
     if document.size is not None and document.mtime_ns is not None:
-        size, mtime_ns, problem = document.size, document.mtime_ns, document.problem
-        return PlannedDocument(document.source, size, mtime_ns, problem=problem, path=document.path)
+        return PlannedDocument(document.source, document.size, document.mtime_ns, path=document.path)
     path = document.path if is_uri(document.path) else os.path.abspath(document.path)
     if document.problem is None:
         with suppress(OSError, ValueError):  # its row will say so

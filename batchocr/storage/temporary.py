@@ -1,4 +1,4 @@
-"""A folder for what is fetched to be read by its name, deleted when the process ends."""
+"""Folders for what is made on the way: one that is deleted when the process ends, and one that is not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from batchocr.errors import OutputError
+from batchocr.errors import OutputError, UsageError
 
 _ATTEMPTS = 10
 """To delete the folder, while a fetch that was interrupted may still make a file in it."""
@@ -28,6 +28,15 @@ def new_folder() -> Path:
     """A new empty folder. Raises OutputError."""
     with writing_temporary():
         return Path(tempfile.mkdtemp(dir=_folder_of(os.getpid())))
+
+
+def work_folder(work_dir: str | os.PathLike[str] | None) -> Path:
+    """The folder for what a killed run leaves for the next one: this, or one below the user's cache. Raises
+    UsageError."""
+    try:
+        return Path(work_dir or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "batchocr"))
+    except RuntimeError as error:
+        raise UsageError("this user has no home folder to make the table in: --work-dir names a place") from error
 
 
 @contextmanager

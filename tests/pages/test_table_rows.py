@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ import pytest
 
 from batchocr.data import Failure
 from batchocr.errors import PageError
+from batchocr.pages import documents
+from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input import table_rows
 from batchocr.pages.input.containers import Containers
+from batchocr.pages.input.render import open_document
 from batchocr.processes.messages import ListMembers, MembersListed
 from batchocr.storage.members import MemberAddress
 from tests.support.documents import text_row, write_table
@@ -32,13 +36,13 @@ def write(path: Path, columns: dict[str, Any], **options: Any) -> None:
 
 
 def listed(path: Path, *columns: str | None) -> MembersListed:
-    return Containers(*columns).list(ListMembers(1, str(path)))
+    return Containers((*columns, None, None)[:2]).list(ListMembers(1, str(path)))
 
 
 def names(path: Path, *columns: str | None) -> list[str]:
     found = listed(path, *columns)
     assert found.problem is None
-    return [each.member.name for each in found.members]
+    return [each.name for each in found.members]
 
 
 def problem(path: Path, *columns: str | None) -> Failure:
@@ -51,7 +55,7 @@ def problem(path: Path, *columns: str | None) -> Failure:
 def read(path: Path, containers: Containers, row: int, *columns: str | None) -> bytes:
     found = listed(path, *columns)
     copy = io.BytesIO()
-    containers.copy(str(MemberAddress(str(path), found.version, found.members[row].member)), copy, timeout_s=10)
+    containers.copy(str(MemberAddress(str(path), found.version, found.members[row])), copy, timeout_s=10)
     return copy.getvalue()
 
 
@@ -85,7 +89,21 @@ def test_rows_that_are_read_in_their_order_are_decoded_once(path: Path, monkeypa
     found, containers = listed(path), Containers()
     opened.clear()
     for each in found.members[::3]:
-        containers.copy(str(MemberAddress(str(path), found.version, each.member)), io.BytesIO(), timeout_s=10)
+        containers.copy(str(MemberAddress(str(path), found.version, each)), io.BytesIO(), timeout_s=10)
+    assert len(opened) == 1
+
+
+def test_copies_of_rows_are_kept_by_what_they_take(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, {"pdf": DOCUMENTS})
+    monkeypatch.setattr(documents, "_MAX_COPIED_BYTES", path.stat().st_size)
+    opened: list[object] = []
+    monkeypatch.setattr(table_rows, "_open", lambda file, open=table_rows._open: opened.append(file) or open(file))
+    found = listed(path)
+    addresses = [str(MemberAddress(str(path), found.version, each)) for each in found.members]
+    opened.clear()
+    with closing(DocumentCache(open_document)) as cache:
+        for address in addresses * 2:
+            cache.local_path(address)
     assert len(opened) == 1
 
 
@@ -124,7 +142,7 @@ def failure_of(path: Path) -> str | None:
     try:
         found, containers = listed(path), Containers()
         for each in found.members[:2]:
-            containers.copy(str(MemberAddress(str(path), found.version, each.member)), io.BytesIO(), timeout_s=10)
+            containers.copy(str(MemberAddress(str(path), found.version, each)), io.BytesIO(), timeout_s=10)
     except PageError as error:
         return error.error_kind
     return found.problem and found.problem.kind

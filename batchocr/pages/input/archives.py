@@ -17,14 +17,13 @@ from collections.abc import Iterator
 from lzma import LZMAError
 from typing import BinaryIO, Final, Literal, NamedTuple
 
-from batchocr.data import Failure
-from batchocr.errors import DamagedError, UnsupportedError
+from batchocr.errors import DamagedError, EncryptedError, TooLargeError, UnsupportedError
 from batchocr.storage.members import Member
 
 _NS: Final = 10**9
 _PIECE_BYTES: Final = 1 << 20
-_FIRST_TIME_S: Final = 315_532_800
-"""1980: an older time is none. Tools that make equal archives of equal files set it to 1970, or to this."""
+_FIRST_TIME_S, _LAST_TIME_S = 315_532_800, 1 << 33
+"""From 1980 to 2242: another time is none. Tools that make equal archives of equal files set it to 1970, or to this."""
 
 _MAX_RATIO: Final = 100
 _ALWAYS_ALLOWED_BYTES: Final = 1 << 30
@@ -40,8 +39,6 @@ class Entry(NamedTuple):
     member: Member
     kind: Literal["file", "link", "row"]
     """Of a device, `link`; a `row` is a document whatever it is called."""
-    problem: Failure | None = None
-    """Why it cannot be read."""
 
 
 def zip_entries(file: BinaryIO) -> Iterator[Entry]:
@@ -58,25 +55,24 @@ def zip_entries(file: BinaryIO) -> Iterator[Entry]:
         year, month, *rest = info.date_time
         # The time as if it were UTC: the same on every machine.
         time_s = calendar.timegm((year, min(max(1, month), 12), *rest))
-        length, size = info.compress_size, info.file_size
-        member = Member(ordinal, info.header_offset, length, size, time_s * _NS + info.CRC % _NS, info.filename)
-        problem = None
-        if size > max(_ALWAYS_ALLOWED_BYTES, length * _MAX_RATIO):
-            problem = Failure("too_large", f"it would be {size:,} bytes, of {length:,} in its zip: unpack it first")
-        if info.flag_bits & 1:
-            problem = Failure("encrypted", "the zip has encrypted it: unpack it first")
-        is_file = info.create_system != 3 or stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
+        place = ordinal, info.header_offset, info.compress_size, info.file_size
+        is_file = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
         if not info.is_dir():
-            yield Entry(member, "file" if is_file else "link", problem)
+            member = Member(*place, time_s * _NS + info.CRC % _NS, info.filename)
+            yield Entry(member, "file" if is_file else "link")
 
 
 def zip_bytes(file: BinaryIO, member: Member) -> Iterator[bytes]:
-    """Yield the bytes of a member, no more than the zip says. Raises DamagedError, UnsupportedError."""
+    """Yield the bytes of a member, no more than the zip says. Raises PageError."""
+    if member.size > max(_ALWAYS_ALLOWED_BYTES, member.length * _MAX_RATIO):
+        raise TooLargeError(f"it would be {member.size:,} bytes, of {member.length:,} in its zip: unpack it first")
     file.seek(member.offset)
     header = file.read(_LOCAL_HEADER.size)
     if not header.startswith(b"PK\3\4") or len(header) < _LOCAL_HEADER.size:
         raise DamagedError("there is no member of the zip where its directory says")
     _, flags, method, *lengths = _LOCAL_HEADER.unpack(header)
+    if flags & 1:
+        raise EncryptedError("the zip has encrypted it: unpack it first")
     file.seek(sum(lengths), os.SEEK_CUR)
     info = zipfile.ZipInfo()
     info.compress_type, info.compress_size, info.file_size = method, member.length, member.size
@@ -90,7 +86,7 @@ def zip_bytes(file: BinaryIO, member: Member) -> Iterator[bytes]:
         raise UnsupportedError(f"the zip has packed it by an unknown method ({method})") from error
     except (zipfile.BadZipFile, EOFError, ValueError, zlib.error, LZMAError) as error:
         raise DamagedError(f"the zip is damaged in it: {error}") from error
-    if flags & 1 or crc % _NS != member.mtime_ns % _NS:
+    if crc % _NS != member.mtime_ns % _NS:
         raise DamagedError("it is not what the checksum in its zip says")
 
 
@@ -105,10 +101,11 @@ def tar_entries(file: BinaryIO, container_mtime_ns: int) -> Iterator[Entry]:
                     raise DamagedError(f"the tar leads back at byte {end:,}")
                 end = tar.offset
                 if not info.isdir():
-                    problem = Failure("unsupported", "the tar has left out its empty parts (sparse): unpack it first")
-                    mtime_ns = _whole_ns(info.mtime) or container_mtime_ns
-                    member = Member(ordinal, info.offset_data, info.size, info.size, mtime_ns, info.name)
-                    yield Entry(member, "file" if info.isreg() else "link", problem if info.issparse() else None)
+                    has_time = _FIRST_TIME_S < info.mtime < _LAST_TIME_S
+                    mtime_ns = int(info.mtime) * _NS if has_time else container_mtime_ns
+                    length = 0 if info.issparse() else info.size
+                    member = Member(ordinal, info.offset_data, length, info.size, mtime_ns, info.name)
+                    yield Entry(member, "file" if info.isreg() else "link")
                 ordinal += 1
             end = tar.offset
     except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
@@ -120,21 +117,10 @@ def tar_entries(file: BinaryIO, container_mtime_ns: int) -> Iterator[Entry]:
         raise DamagedError(f"the tar is damaged at byte {end:,}, or another follows, and not read from there on")
 
 
-def _whole_ns(mtime_s: float) -> int:
-    """The time in ns; 0 for one that is none."""
-    return int(mtime_s) * _NS if _FIRST_TIME_S < mtime_s < 1 << 33 else 0
-
-
 def tar_bytes(file: BinaryIO, member: Member) -> Iterator[bytes]:
-    """Yield the bytes of a member. Raises DamagedError."""
+    """Yield the bytes of a member, fewer if the tar is cut. Raises UnsupportedError."""
+    if member.length != member.size:
+        raise UnsupportedError("the tar has left out its empty parts (sparse): unpack it first")
     file.seek(member.offset)
-    return _pieces(file, member.length)
-
-
-def _pieces(file: BinaryIO, num_bytes: int) -> Iterator[bytes]:
-    while num_bytes:
-        data = file.read(min(num_bytes, _PIECE_BYTES))
-        if not data:
-            raise DamagedError("its archive ends within it")
-        num_bytes -= len(data)
-        yield data
+    for start in range(0, member.size, _PIECE_BYTES):
+        yield file.read(min(member.size - start, _PIECE_BYTES))

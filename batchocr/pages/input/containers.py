@@ -5,35 +5,50 @@ A member is copied into a file without a name, so that its own name leads nowher
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import chain
 from typing import BinaryIO, Final
 
+import pyarrow as pa
+
 from batchocr.data import Failure
-from batchocr.errors import ChangedError, DamagedError, PageTimeoutError, UnsupportedError
+from batchocr.errors import ChangedError, DamagedError, PageTimeoutError, TooLargeError, UnsupportedError
 from batchocr.pages.input.archives import Entry, tar_bytes, tar_entries, zip_bytes, zip_entries
 from batchocr.pages.input.folders import SUFFIXES, kind_of
 from batchocr.pages.input.render import reading, version_of
 from batchocr.pages.input.table_rows import TableRows, table_entries
-from batchocr.processes.messages import ListedMember, ListMembers, MembersListed
-from batchocr.storage.members import MAX_NAME, MemberAddress
+from batchocr.processes.messages import ListMembers, MembersListed
+from batchocr.storage.members import MAX_NAME, Member, MemberAddress, plain_path
 from batchocr.storage.objects import StoredObject, open_object, require_object
 from batchocr.storage.uris import is_uri
 
 _STEP_ENTRIES: Final = 1000
 _STEP_S: Final = 0.5
 _MAX_ENTRIES: Final = 10_000_000
+_UNPACKED_AT_ONCE: Final = 16 << 20
+_LEAST_FREE_BYTES: Final = 1 << 30
+"""So much is left on the disk on which a compressed tar is unpacked."""
+
 _LINK: Final = "links or devices in archives"
 
 
 class Containers:
-    """Lists what is in files that hold documents, and copies these. The columns are of tables."""
+    """Lists what is in files that hold documents, and copies these.
 
-    def __init__(self, document_column: str | None = None, name_column: str | None = None) -> None:
-        self._columns = document_column, name_column
+    columns: those of documents and of names in tables, None for what fits. work_dir: where compressed tars are
+    unpacked, each once; None for the usual place.
+    """
+
+    def __init__(self, columns: tuple[str | None, str | None] = (None, None), work_dir: str | None = None) -> None:
+        self._columns = columns
+        self._work_dir = work_dir
         self._rows = TableRows(_opened)
         self._listing: Iterator[MembersListed] = iter(())
 
@@ -45,14 +60,17 @@ class Containers:
 
     def _steps(self, task_id: int, path: str) -> Iterator[MembersListed]:
         version = _version_of(path)
-        with _opened(path) as file:
-            if _is_table(path):
+        plain = plain_path(path, version, self._work_dir)
+        for _ in _unpack(path, plain):
+            yield MembersListed(task_id, version, (), {}, is_last=False)
+        with _opened(plain) as file:
+            if path.lower().endswith(".parquet"):
                 entries = table_entries(file, version, *self._columns)
             else:
-                entries = tar_entries(file, version[1]) if _is_tar(path) else zip_entries(file)
+                entries = tar_entries(file, version[1]) if plain.lower().endswith(".tar") else zip_entries(file)
             is_last = False
             while not is_last:
-                members, skipped, problem = list[ListedMember](), Counter[str](), None
+                members, skipped, problem = list[Member](), Counter[str](), None
                 until_s = time.monotonic() + _STEP_S
                 try:
                     for _ in range(_STEP_ENTRIES):
@@ -69,7 +87,9 @@ class Containers:
         until_s = time.monotonic() + timeout_s
         address = MemberAddress.parse(text)
         _require_version(address)
-        for data in [self._rows.read(address)] if _is_table(address.container) else _bytes_of(address):
+        plain = plain_path(address.container, address.version, self._work_dir)
+        pieces = [self._rows.read(address)] if plain.lower().endswith(".parquet") else _bytes_of(plain, address.member)
+        for data in chain(_unpack(address.container, plain), pieces):
             if time.monotonic() > until_s:
                 raise PageTimeoutError(f"it could not be unpacked within {timeout_s:g} s, most of --page-timeout")
             file.write(data)
@@ -78,7 +98,7 @@ class Containers:
         return StoredObject(text, address.member.size, address.member.mtime_ns)
 
 
-def _take(entry: Entry, members: list[ListedMember], skipped: Counter[str]) -> None:
+def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
     """Take a member for a document, or count it if it would be none in a folder. Raises DamagedError."""
     member = entry.member
     if member.ordinal >= _MAX_ENTRIES or len(member.name) > MAX_NAME:
@@ -86,22 +106,46 @@ def _take(entry: Entry, members: list[ListedMember], skipped: Counter[str]) -> N
     parts = [part for part in member.name.split("/") if part not in ("", ".", "..")] or [str(member.ordinal)]
     is_hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
     if entry.kind == "row" or (entry.kind == "file" and not is_hidden and parts[-1].lower().endswith(SUFFIXES)):
-        members.append(ListedMember(replace(member, name="/".join(parts)), entry.problem))
+        members.append(replace(member, name="/".join(parts)))
     elif not is_hidden:
         skipped[kind_of(parts[-1]) if entry.kind == "file" else _LINK] += 1
 
 
-def _bytes_of(address: MemberAddress) -> Iterator[bytes]:
+def _unpack(path: str, plain: str) -> Iterator[bytes]:
+    """Unpack a compressed tar, in steps of which each yields nothing; unless it is there, or need not be unpacked.
+    Raises PageError."""
+    if plain == path or os.path.exists(plain):
+        return
+    with _opened(path) as packed:
+        os.makedirs(folder := os.path.dirname(plain), mode=0o700, exist_ok=True)
+        with open(f"{plain}.part", "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.exists(plain):  # meanwhile, as another process had the lock
+                return
+            file.truncate(0)
+            with pa.CompressedInputStream(packed, "zstd" if path.lower().endswith("zst") else "gzip") as stream:
+                while data := stream.read(_UNPACKED_AT_ONCE):
+                    if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES + len(data):
+                        raise TooLargeError(
+                            f"there is no room to unpack it in {folder}: --work-dir names another place"
+                        )
+                    file.write(data)
+                    yield b""
+            file.flush()
+            os.rename(file.name, plain)
+
+
+def _bytes_of(plain: str, member: Member) -> Iterator[bytes]:
     """Yield the bytes of a member of an archive, as many as that says. Raises PageError."""
-    left = address.member.size
-    with _opened(address.container) as file:
-        for data in (tar_bytes if _is_tar(address.container) else zip_bytes)(file, address.member):
+    left = member.size
+    with _opened(plain) as file:
+        for data in (tar_bytes if plain.lower().endswith(".tar") else zip_bytes)(file, member):
             left -= len(data)
             if left < 0:
                 break
             yield data
     if left:
-        raise DamagedError(f"it has not the {address.member.size:,} bytes that its archive says")
+        raise DamagedError(f"it has not the {member.size:,} bytes that its archive says")
 
 
 def _opened(path: str) -> AbstractContextManager[BinaryIO]:
@@ -115,11 +159,3 @@ def _version_of(path: str) -> tuple[int, int]:
 def _require_version(address: MemberAddress) -> None:
     if _version_of(address.container) != address.version:
         raise ChangedError("the file that it is in changed: run again to read it as it is now")
-
-
-def _is_table(path: str) -> bool:
-    return path.lower().endswith(".parquet")
-
-
-def _is_tar(path: str) -> bool:
-    return path.lower().endswith(".tar")

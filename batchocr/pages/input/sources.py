@@ -161,22 +161,17 @@ def _with_members(
 ) -> Iterator[tuple[str | int, Document]]:
     """Yield the documents, in place of files that hold documents those in them. Raises BatchOcrError if no worker can
     be started."""
-    containers = {
-        real: document
-        for real, document in found.items()
-        if isinstance(real, str) and document.problem is None and is_container(document.path)
-    }
-    listed: dict[str | int, Within] = {}
+    containers = [document for document in found.values() if document.problem is None and is_container(document.path)]
+    listed: dict[str, Within] = {}
     if containers:
         with WorkerPool(min(len(containers), usable_cores()), replace(setup, protocol="pixels")) as pool:
-            within = list_within(list(containers.values()), pool, setup.page_timeout_s)
-            listed.update(zip(containers, within, strict=True))
+            listed = {within.container.path: within for within in list_within(containers, pool)}
     for real, document in found.items():
-        if real in listed:
-            skipped.add(listed[real].skipped)
-            yield from ((member.path, member) for member in listed.pop(real).documents)
-        else:
+        if (within := listed.pop(document.path, None)) is None:
             yield real, document
+        else:
+            skipped.add(within.skipped)
+            yield from ((member.path, member) for member in within.documents.values())
 
 
 def _named(documents: Mapping[str | int, Document]) -> Iterator[Document]:
@@ -207,6 +202,6 @@ def _nothing_found(inputs: Sequence[str | Document], documents: Collection[Docum
     return (
         f"no document to read; looked in {', '.join(texts) or 'nothing'}: "
         f"{'; '.join(problems) or 'no document is there'}{others}. An INPUT is a file, a folder with files of these "
-        f"kinds ({' '.join(SUFFIXES)}), an archive or a table of such files ({' '.join(CONTAINERS)}), a glob, @list.txt "
-        "with one path a line, or - for paths on stdin"
+        f"kinds ({' '.join(SUFFIXES)}), an archive or a table of such files ({' '.join(CONTAINERS)}), a glob, "
+        "@list.txt with one path a line, or - for paths on stdin"
     )

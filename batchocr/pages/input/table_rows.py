@@ -74,18 +74,16 @@ class TableRows:
 
     def _from(self, address: MemberAddress) -> Iterator[bytes | None]:
         """Yield the documents from this one on."""
-        left = address.member.ordinal
+        left, group = address.member.ordinal, 0
         with self._open_file(address.container) as file:
             table = _open(file)
-            for group in range(table.num_row_groups):
-                if left >= (num_rows := table.metadata.row_group(group).num_rows):
-                    left -= num_rows
-                    continue
-                column = table.schema_arrow.names[address.member.offset]
-                for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=[column]):
-                    for value in _leaf(batch.column(0), "bytes")[left:]:
-                        yield value.as_py()
-                    left = max(0, left - len(batch))
+            while left >= (num_rows := table.metadata.row_group(group).num_rows):
+                left, group = left - num_rows, group + 1
+            columns, groups = [table.schema_arrow.names[address.member.offset]], range(group, table.num_row_groups)
+            for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns):
+                for value in _leaf(batch.column(0), "bytes")[left:]:
+                    yield value.as_py()
+                left = max(0, left - len(batch))
 
 
 def _open(file: BinaryIO) -> pq.ParquetFile:
