@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from batchocr.data import Document, Failure, counted, valid_text
+from batchocr.data import Document, Failure, counted
 from batchocr.processes.messages import Failed, ListMembers, MembersListed
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
@@ -37,7 +37,7 @@ class Within:
         """Add what a worker says. A name that was there before gets the member's number."""
         self.skipped.update(listed.skipped)
         for member in listed.members:
-            source = f"{self.container.source}/{valid_text(member.name)}"
+            source = f"{self.container.source}/{member.name}"
             while source in self.documents:
                 source = f"{source} ({member.ordinal})"
             address = str(MemberAddress(self.container.path, listed.version, member))

@@ -21,7 +21,7 @@ from batchocr.errors import DamagedError, EncryptedError, TooLargeError, Unsuppo
 from batchocr.storage.members import Member
 
 _NS: Final = 10**9
-_PIECE_BYTES: Final = 1 << 20
+_PIECE_BYTES, _MOST_BYTES = 1 << 20, 1 << 62
 _FIRST_TIME_S, _LAST_TIME_S = 315_532_800, 1 << 33
 """From 1980 to 2242: another time is none. Tools that make equal archives of equal files set it to 1970, or to this."""
 
@@ -50,8 +50,8 @@ def zip_entries(file: BinaryIO) -> Iterator[Entry]:
         raise DamagedError(f"the zip is damaged, or is none: {error}") from error
     for ordinal, info in enumerate(members):
         left -= info.compress_size
-        if left < 0:
-            raise DamagedError("the zip's members overlap, or are longer than the file")
+        if left < 0 or max(info.header_offset, info.file_size) > _MOST_BYTES:
+            raise DamagedError("the zip's members overlap, or are longer than any file")
         year, month, *rest = info.date_time
         # The time as if it were UTC: the same on every machine.
         time_s = calendar.timegm((year, min(max(1, month), 12), *rest))
@@ -97,8 +97,8 @@ def tar_entries(file: BinaryIO, container_mtime_ns: int) -> Iterator[Entry]:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             while (info := tar.next()) is not None:
                 tar.members = []  # type: ignore[attr-defined] # or it keeps them all
-                if tar.offset <= end:
-                    raise DamagedError(f"the tar leads back at byte {end:,}")
+                if tar.offset <= end or not 0 <= info.size <= _MOST_BYTES:
+                    raise DamagedError(f"the tar leads back at byte {end:,}, or beyond any file")
                 end = tar.offset
                 if not info.isdir():
                     has_time = _FIRST_TIME_S < info.mtime < _LAST_TIME_S

@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
-from batchocr.data import Failure
+from batchocr.data import Failure, valid_text
 from batchocr.errors import ChangedError, DamagedError, PageTimeoutError, TooLargeError, UnsupportedError
 from batchocr.pages.input.archives import Entry, tar_bytes, tar_entries, zip_bytes, zip_entries
 from batchocr.pages.input.folders import SUFFIXES, kind_of
@@ -100,7 +100,7 @@ class Containers:
 
 def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
     """Take a member for a document, or count it if it would be none in a folder. Raises DamagedError."""
-    member = entry.member
+    member = replace(entry.member, name=valid_text(entry.member.name))
     if member.ordinal >= _MAX_ENTRIES or len(member.name) > MAX_NAME:
         raise DamagedError(f"it has more than {_MAX_ENTRIES:,} members, or a name of more than {MAX_NAME:,} letters")
     parts = [part for part in member.name.split("/") if part not in ("", ".", "..")] or [str(member.ordinal)]
