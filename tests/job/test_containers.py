@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ import pytest
 from PIL import Image
 
 import batchocr
-from batchocr.config import Config
+from batchocr.api import find_inputs
+from batchocr.config import Config, make_config
 from batchocr.data import PageResult
 from batchocr.errors import NoInputError, TooLargeError, UnreadableError, UsageError
 from batchocr.pages.input import containers
@@ -28,6 +30,9 @@ from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.sources import find_documents
 from batchocr.processes.messages import ListMembers
 from batchocr.processes.source_files import SourceFile, SourceFiles
+from batchocr.ray.folder import OutputFolder
+from batchocr.ray.items import ClusterPlan, plan_items
+from batchocr.ray.reader import Reader
 from tests.support.listing import make, problem_kind, sources
 from tests.support.object_store import ObjectStore
 from tests.support.running import draw_pdf, read_rows, said_by, texts
@@ -149,6 +154,29 @@ def test_a_part_of_an_archive_can_be_asked_for(folder: Path, options: dict[str, 
     assert [(row.source, row.page_index) for row in read_rows(Path("only.parquet"))] == [("x.zip/b/two pages.pdf", 1)]
     shards = [find_documents(["x.zip"], shard=(index, 2)).documents for index in (1, 2)]
     assert sorted(each.source for shard in shards for each in shard) == sorted(f"x.zip/{name}" for name in NAMES)
+
+
+@pytest.mark.parametrize("container", ["x.zip", "x.parquet"])
+def test_an_actor_of_a_cluster_reads_members_and_those_that_stay_the_same_are_not_planned_anew(
+    container: str, folder: Path, options: dict[str, Any], rows: dict[str, list[PageResult]]
+) -> None:
+    MAKERS[container](folder, container, NAMES[:2])
+    config = make_config(options)
+    earlier = plan_items(find_inputs(config, container), config, None, 2)
+    output = OutputFolder("out")
+    output.try_to_put()
+    reader = Reader(config, output, (), cpus=2, per_node=1, begun_in=None)
+    reader.load()
+    assert reader._session is not None
+    with closing(reader._session):
+        for item in earlier:
+            reader.read(item, again=False)
+    read = batchocr.open_table("out").rows()
+    assert texts(read) == expected(container, rows)[:3]
+    MAKERS[container](folder, container)
+    items = plan_items(find_inputs(config, container), config, ClusterPlan("", None, None, tuple(earlier)), 2)
+    is_kept = [item.name in {each.name for each in earlier} for item in items]
+    assert is_kept == ([True, True, False] if container == "x.zip" else [False] * len(items))
 
 
 def test_rows_from_an_archive_come_in_its_order_beside_files(folder: Path, options: dict[str, Any]) -> None:
