@@ -142,7 +142,7 @@ class Config:
     ] = None
     name_column: Annotated[
         str | None,
-        Option(INPUT, "Of the same, their names.", "NAME", default="path beside a document, or its row", per_call=True),
+        Option(INPUT, "Of Parquet tables, the column with names.", "NAME", default="path, or the row", per_call=True),
     ] = None
     null: Annotated[
         bool,

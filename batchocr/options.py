@@ -26,7 +26,7 @@ class CallOptions(TypedDict, total=False):
     """Of Parquet tables, the column with documents. Default: the only one."""
 
     name_column: str | None
-    """Of the same, their names. Default: path beside a document, or its row."""
+    """Of Parquet tables, the column with names. Default: path, or the row."""
 
     null: bool
     """Paths in lists and on stdin are separated by NUL, as find -print0 writes them, and taken as they are."""

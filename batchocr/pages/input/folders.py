@@ -42,7 +42,7 @@ _OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.jso
 """A table, or a file that belongs to one."""
 
 _CUT = "cut by an export"
-_NONE, _OTHERS = _SUFFIXES_IN_WORDS = "no suffix", "other suffixes"
+_NONE, _OTHERS = "no suffix", "other suffixes"
 _MAX_SUFFIX = 16
 _MAX_KINDS = 100
 _MAX_NAMED = 10
@@ -71,8 +71,8 @@ class SkippedFiles:
             self._by_kind[kind if is_named else _OTHERS] += number
 
     def by_kind(self) -> Mapping[str, int]:
-        """How many there are of each suffix in lower case, most first; also of `no suffix`, `cut by an export`, and
-        `other suffixes`: very long ones, and those after the first hundred."""
+        """How many there are of each suffix in lower case, most first; also of `no suffix`, `cut by an export`, `links
+        or devices in archives`, and `other suffixes`: very long ones, and those after the first hundred."""
         return dict(sorted(self._by_kind.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -90,7 +90,7 @@ def describe_skipped(by_kind: Mapping[str, int]) -> str:
         return ""
     total = sum(by_kind.values())
     named = dict(islice(by_kind.items(), _MAX_NAMED))
-    parts = [f"{count:,} {'with ' if kind in _SUFFIXES_IN_WORDS else ''}{kind}" for kind, count in named.items()]
+    parts = [f"{count:,} {'with ' if kind in (_NONE, _OTHERS) else ''}{kind}" for kind, count in named.items()]
     if len(by_kind) > len(named):
         parts.append(f"{total - sum(named.values()):,} of {len(by_kind) - len(named)} other kinds")
     hint = " (files that hold documents are read if they are named)" if any(map(is_container, by_kind)) else ""
