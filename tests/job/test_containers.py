@@ -238,17 +238,20 @@ def test_a_compressed_tar_is_unpacked_once_and_that_is_removed_at_the_end(folder
     make_tar(folder, "x.tar.gz")
     program = Path("program.py")
     program.write_text(
-        "import os\n"
+        "from pathlib import Path\n"
         "from batchocr.config import Config\n"
         "from batchocr.pages.input.sources import find_documents\n"
         "from batchocr.processes.messages import Setup\n"
+        "open('bad.tar.gz', 'w').write('no')\n"
+        "setup = Setup.of(Config(work_dir='work'))\n"
+        "print(find_documents(['x.tar.gz', 'bad.tar.gz'], setup=setup).documents[-1].problem)\n"
         "for _ in range(2):\n"
-        "    find_documents(['x.tar.gz'], setup=Setup.of(Config(work_dir='work')))\n"
-        "    [folder] = os.scandir('work')\n"
-        "    print([(file.name, file.stat().st_ino) for file in os.scandir(folder)])\n"
+        "    find_documents(['x.tar.gz'], setup=setup)\n"
+        "    print([(path.name, path.stat().st_ino) for path in Path('work').glob('*/*.tar')])\n"
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=True)
-    first, second = done.stdout.splitlines()
+    bad, first, second = done.stdout.splitlines()
+    assert "incorrect header" in bad
     assert first == second
     assert first.startswith("[('unpacked.tar'")
     assert os.listdir("work") == []
@@ -260,8 +263,9 @@ def test_what_a_killed_run_has_unpacked_in_part_is_unpacked_anew(folder: Path) -
     listing.list(ListMembers(1, "x.tar.gz"))
     [part] = Path("work").glob("*/*.part")
     part.write_bytes(b"not all of it")
-    assert listing.list(ListMembers(1, "x.tar.gz")).members == ()
-    listed = listing.list(ListMembers(1, "x.tar.gz", goes_on=True))
+    steps = [listing.list(ListMembers(1, "x.tar.gz", goes_on=goes_on)) for goes_on in (False, True, True)]
+    assert [step.is_last for step in steps] == [False, False, True]
+    listed = steps[-1]
     assert [member.name for member in listed.members] == list(NAMES)
 
 
@@ -271,10 +275,11 @@ def test_a_compressed_tar_without_room_or_an_end_says_so(folder: Path, monkeypat
     with monkeypatch.context() as patched, pytest.raises(TooLargeError, match="--work-dir"):
         patched.setattr(containers, "_LEAST_FREE_BYTES", 1 << 60)
         listing.list(ListMembers(1, "x.tar.gz"))
+        listing.list(ListMembers(1, "x.tar.gz", goes_on=True))
     Path("x.tar.gz").write_bytes(Path("x.tar.gz").read_bytes()[:-50])
     with pytest.raises(UnreadableError):
-        while not listing.list(ListMembers(1, "x.tar.gz")).is_last:
-            pass
+        for goes_on in (False, True, True):
+            listing.list(ListMembers(1, "x.tar.gz", goes_on=goes_on))
 
 
 def test_archives_are_found_by_their_names_and_in_folders_only_counted(folder: Path) -> None:

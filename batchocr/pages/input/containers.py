@@ -123,6 +123,7 @@ def _unpack(path: str, plain: str) -> Iterator[bytes]:
             if os.path.exists(plain):  # meanwhile, as another process had the lock
                 return
             file.truncate(0)
+            yield b""  # so that the run knows what to remove, whatever comes of it
             with pa.CompressedInputStream(packed, "zstd" if path.lower().endswith("zst") else "gzip") as stream:
                 while data := stream.read(_UNPACKED_AT_ONCE):
                     if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES + len(data):

@@ -19,7 +19,6 @@ _NAMES_AT_ONCE: Final = 1000
 _ROWS_AT_ONCE: Final = 8
 _MAX_AHEAD: Final = 1000
 _BUFFER_BYTES: Final = 1 << 20
-_OURS: Final = b"batchocr."
 
 
 def table_entries(
@@ -30,7 +29,7 @@ def table_entries(
     with _damages():
         table = _open(file)
         schema = table.schema_arrow
-        if any(key.startswith(_OURS) for key in schema.metadata or ()):
+        if any(key.startswith(b"batchocr.") for key in schema.metadata or ()):
             raise UnsupportedError("it is a table that batchocr wrote: name the documents that it was read from")
         fitting = [field.name for field in schema if _holds_documents(field.type)]
         column = document_column or (fitting[0] if len(fitting) == 1 else "")
