@@ -6,6 +6,7 @@ BIN := .venv/bin
 # more of all cores' time.
 PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 INSTALLED := .venv/installed
+WITH_TESTS := .venv/installed-with-tests
 
 .PHONY: options quick sample test test-all
 
@@ -21,12 +22,12 @@ sample: $(INSTALLED)
 	@echo; echo "All of it, its figures beside it: texts/    To look through the pages: review.html"
 
 # What a change needs while it is being made.
-quick: $(INSTALLED)
+quick: $(WITH_TESTS)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(PYTEST) -m "not slow and not long"
 
-test: $(INSTALLED)
+test: $(WITH_TESTS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -37,11 +38,16 @@ test: $(INSTALLED)
 test-all: export BATCHOCR_FULL = 1
 test-all: test
 
-# batchocr/options.py and docs/options.md, after a change to an option in batchocr/config.py.
-options: $(INSTALLED)
+# batchocr/options.py and docs/options.md, after a change to an option in batchocr/config.py; the schemas in docs/.
+options: $(WITH_TESTS)
 	$(BIN)/python -m tests.support.derived
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+# What the tests need beside that: browsers, Ray, other libraries' readers.
+$(WITH_TESTS): $(INSTALLED)
 	$(BIN)/pip install --quiet --editable '.[test]'
 	touch $@

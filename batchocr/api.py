@@ -146,12 +146,12 @@ def run_with(
     place = OutputPlace(out, config.work_dir)
     require_usable(config)
     found = find_inputs(config, inputs)
-    found = replace(found, documents=without_output(found.documents, place.is_own))
     place.prepare(overwrite=config.overwrite)
+    found = replace(found, documents=without_output(found.documents, place.own().__contains__))
     require_writable(table_file(place.path))
     begun_in = None if config.overwrite else dtype_of_rows(place.path)
     with nullcontext(session) if session else closing(Session(config, begun_in=begun_in)) as reading:
-        report = read_into_table(reading, config, found, place.path, stop, progress)
+        report = read_into_table(reading, config, found, place.path, stop, progress, name=os.fspath(out))
         if report.complete:
             place.publish()
     return report

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import os
 import tomllib
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs, ErrorDetails
 
-from batchocr.data import FigureUse, TextLayerUse
+from batchocr.data import FigureUse, TextLayerUse, valid_text
 from batchocr.errors import UsageError
 from batchocr.option_values import (
     Count,
@@ -42,11 +43,17 @@ from batchocr.option_values import (
     as_text,
 )
 
+logger = logging.getLogger(__name__)
+
 DType = Literal["auto", "float32", "bfloat16"]
 VitDType = Literal["auto", "fp8"]
 BackendName = Literal["auto", "reference", "cpu", "cuda"]
 DEFAULT_MODEL = "opendatalab/MinerU2.5-Pro-2605-1.2B"
-PASSWORD_VARIABLE = "BATCHOCR_PASSWORD"
+
+_IN_ENVIRONMENT = ("model", "cache", "password")
+"""The options that may be given as an environment variable, such as BATCHOCR_MODEL."""
+_READABLE_DPI = 72
+"""With less, letters of a usual size are a few pixels high."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Option:
     """The part of the help in which it stands."""
     help: str
     metavar: str = ""
-    """What stands for its value; a bool has none."""
+    """What stands for its value; a bool and a choice have none."""
     default: str = ""
     """Shown as its default, if the field's own default would say nothing."""
     also: Any = None
@@ -72,7 +79,12 @@ INPUT, MODEL, GENERATION, SIZES = "What to read", "Model", "Generation", "Batch 
 CONTINUING, RUN = "Continuing a run", "The run"
 _BY_DEVICE = "by device"
 
-RECIPE = Option(RUN, "A TOML file of options; flags win over it.", "FILE", also=os.PathLike[str])
+RECIPE = Option(
+    RUN,
+    "A TOML file of options; flags win over it, and so do BATCHOCR_MODEL, _CACHE and _PASSWORD.",
+    "FILE",
+    also=os.PathLike[str],
+)
 """The one option that is no field of Config, as it sets them."""
 
 
@@ -114,24 +126,23 @@ class Config:
         FigureUse,
         Option(
             INPUT,
-            "Pictures and charts: skip leaves them unread, read has the model say what they show, and a chart's table.",
-            "NAME",
+            "Whether to read pictures and charts: skip leaves them unread, read has the model say what they show, and "
+            "a chart's table.",
         ),
     ] = "skip"
     text_layer: Annotated[
         TextLayerUse,
         Option(
             INPUT,
-            "The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it, "
-            "trust takes it for blocks that show nothing but plain text of the page (docs/tiers.md).",
-            "NAME",
+            "How to use a PDF's own text: off ignores it, check says how far what was read agrees with it, trust takes "
+            "it for blocks that show nothing but plain text of the page (docs/tiers.md).",
         ),
     ] = "check"
     password: Annotated[
         str | None,
         Option(
             INPUT,
-            f"For encrypted PDFs; better given as the environment variable {PASSWORD_VARIABLE}.",
+            "For encrypted PDFs; better given as the environment variable BATCHOCR_PASSWORD.",
             "TEXT",
             per_call=True,
         ),
@@ -148,7 +159,7 @@ class Config:
         bool,
         Option(
             INPUT,
-            "Paths in lists and on stdin are separated by NUL, as find -print0 writes them, and taken as they are.",
+            "NUL separates paths in lists and on stdin: as find -print0 writes them; they are taken as they are.",
             short="-0",
             per_call=True,
         ),
@@ -160,7 +171,7 @@ class Config:
         Shard,
         Option(
             INPUT,
-            "Read only the I-th of N shares of the documents; each job needs its own --out.",
+            "Read the I-th of N shares of the documents; each job needs its own --out.",
             "I/N",
             default="1/1",
             also=str,
@@ -177,14 +188,19 @@ class Config:
 
     model: Annotated[
         PathText,
-        Option(MODEL, "A model on Hugging Face, or a folder that holds one.", "NAME_OR_DIR", also=os.PathLike[str]),
+        Option(
+            MODEL,
+            "A model on Hugging Face, or a folder with one; also given as BATCHOCR_MODEL.",
+            "NAME_OR_DIR",
+            also=os.PathLike[str],
+        ),
     ] = DEFAULT_MODEL
     revision: Annotated[str | None, Option(MODEL, "Its branch, tag or commit on Hugging Face.", "TEXT")] = None
     layout: Annotated[
         PathText | None,
         Option(
             MODEL,
-            "Find layouts with a detector, PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the "
+            "Find layouts with a detector: PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the "
             "blocks (docs/tiers.md).",
             "NAME_OR_DIR",
             default="the model's own",
@@ -204,9 +220,8 @@ class Config:
         DType,
         Option(
             MODEL,
-            "float32, bfloat16 or auto: bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in "
-            "it.",
-            "NAME",
+            "Of weights and activations: auto takes bfloat16 on a GPU, and on a CPU that is faster in it if the model "
+            "is stored in it.",
         ),
     ] = "auto"
     vit_dtype: Annotated[
@@ -214,12 +229,11 @@ class Config:
         Option(
             MODEL,
             "fp8 runs the ViT's linear layers in 8 bits, on GPUs that support it (experimental); auto follows --dtype.",
-            "NAME",
         ),
     ] = "auto"
     backend: Annotated[
         BackendName,
-        Option(MODEL, "Kernels: reference (plain PyTorch), cpu, cuda, or auto, which fits the device.", "NAME"),
+        Option(MODEL, "Kernels: reference is plain PyTorch, auto fits the device."),
     ] = "auto"
     memory_fraction: Annotated[
         float,
@@ -289,7 +303,7 @@ class Config:
 
     resume: Annotated[bool, Option(CONTINUING, "Continue an unfinished output, or refuse to.", per_call=True)] = True
     overwrite: Annotated[
-        bool, Option(CONTINUING, "Discard earlier rows and the journal, and read everything again.", per_call=True)
+        bool, Option(CONTINUING, "Read everything again: earlier rows and the journal are discarded.", per_call=True)
     ] = False
     prune: Annotated[
         bool,
@@ -316,7 +330,7 @@ class Config:
         Duration | None,
         Option(
             RUN,
-            "After this long (3h55m, 90s), finish the pages in flight and exit 75.",
+            "Stop after this long (3h55m, 90s): finish the pages in flight and exit 75.",
             "DURATION",
             also=str,
             per_call=True,
@@ -334,13 +348,13 @@ class Config:
     ] = 60.0
     """In seconds."""
     max_page_error_rate: Annotated[
-        Rate, Option(RUN, "Share of failed pages above which the exit code is 3.", "F", per_call=True)
+        Rate, Option(RUN, "Exit with 3 if a larger share of the pages failed.", "F", per_call=True)
     ] = 0.05
     max_degraded_rate: Annotated[
         Rate,
         Option(
             RUN,
-            "Share of incomplete pages (status degraded), among all that were read, above which the exit code is 3.",
+            "Exit with 3 if more are incomplete: a larger share (status degraded) of the pages that were read.",
             "F",
             per_call=True,
         ),
@@ -349,7 +363,7 @@ class Config:
         Rate,
         Option(
             RUN,
-            "Share of doubtful pages (quality under 0.5, as `view` sorts by it) above which the exit code is 3.",
+            "Exit with 3 if more are doubtful: a larger share (quality under 0.5, as `view` sorts by it) of them.",
             "F",
             default="1: off",
             per_call=True,
@@ -370,12 +384,16 @@ class Config:
         FolderText | None,
         Option(
             CONTINUING,
-            "Keep answers of the model in this folder, for later runs and others at the same time that ask the same.",
+            "Keep the model's answers in this folder: for later runs, and others at the same time, that ask the same. "
+            "Also given as BATCHOCR_CACHE.",
             "DIR",
             default="none",
             also=os.PathLike[str],
         ),
     ] = None
+    rows_per_part: Annotated[
+        Count, Option(RUN, "Most rows in a part of a folder; only a document may have more.", "N", per_call=True)
+    ] = 16_384
     work_dir: Annotated[
         LocalPathText | None,
         Option(
@@ -427,12 +445,22 @@ def flag_of(name: str) -> str:
 
 
 def make_config(options: Mapping[str, Any], recipe: str | None = None) -> Config:
-    """Return the Config with `options`, fields of Config by name; those left out are taken from the recipe.
-
-    A password that is left out is looked up in the environment first. Raises UsageError.
+    """Return the Config with `options`, fields of Config by name; those left out are taken from the environment, if
+    they may be there, then from the recipe. Raises UsageError.
     """
-    environment = {"password": password} if (password := os.environ.get(PASSWORD_VARIABLE)) else {}
-    return Config(**{**(load_recipe(recipe) if recipe is not None else {}), **environment, **options})
+    variables = {name: os.environ.get(f"BATCHOCR_{name.upper()}") for name in _IN_ENVIRONMENT}
+    environment = {name: value for name, value in variables.items() if value}
+    config = Config(**{**(load_recipe(recipe) if recipe is not None else {}), **environment, **options})
+    if config.dpi < _READABLE_DPI:
+        logger.warning("--dpi %d: letters may be too small to be read; the default is 200", config.dpi)
+    return config
+
+
+def given_options(config: Config) -> dict[str, Any]:
+    """The options that differ from their defaults, but never a password."""
+    fields = (field for field in dataclasses.fields(Config) if field.name != "password")
+    given = {field.name: value for field in fields if (value := getattr(config, field.name)) != field.default}
+    return {name: valid_text(value) if isinstance(value, str) else value for name, value in given.items()}
 
 
 def for_call(config: Config, options: Mapping[str, Any]) -> Config:

@@ -115,6 +115,8 @@ class Page:
     """As rendered, after the long side was capped; None for image files."""
     lost: str | None = None
     """What of the page could not be drawn, in words; None if nothing is known to be missing."""
+    doubt: str | None = None
+    """Why some of it may not be read though all of it was drawn, in words; None if nothing is known to be hard."""
     words: tuple[PlacedWord, ...] = ()
     """The page's own text; empty if it has none."""
     glyphs: tuple[Glyph, ...] = ()

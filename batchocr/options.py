@@ -29,13 +29,13 @@ class CallOptions(TypedDict, total=False):
     """Of Parquet tables, the column with names. Default: path, or the row."""
 
     null: bool
-    """Paths in lists and on stdin are separated by NUL, as find -print0 writes them, and taken as they are."""
+    """NUL separates paths in lists and on stdin: as find -print0 writes them; they are taken as they are."""
 
     follow_symlinks: bool
     """Also follow symbolic links that lead outside the given folder or glob."""
 
     shard: tuple[int, int] | str
-    """Read only the I-th of N shares of the documents; each job needs its own --out. Default: 1/1."""
+    """Read the I-th of N shares of the documents; each job needs its own --out. Default: 1/1."""
 
     limit: int | None
     """End after the first N rows of the input; rows finished by earlier runs count."""
@@ -44,7 +44,7 @@ class CallOptions(TypedDict, total=False):
     """Continue an unfinished output, or refuse to. Default: on."""
 
     overwrite: bool
-    """Discard earlier rows and the journal, and read everything again."""
+    """Read everything again: earlier rows and the journal are discarded."""
 
     prune: bool
     """Remove rows of documents that are not there, and of pages not asked for."""
@@ -57,24 +57,27 @@ class CallOptions(TypedDict, total=False):
     """Read only N of the documents, drawn by their names: the same in every run."""
 
     stop_after: float | str | None
-    """After this long (3h55m, 90s), finish the pages in flight and exit 75."""
+    """Stop after this long (3h55m, 90s): finish the pages in flight and exit 75."""
 
     page_timeout: float
     """Time limit for opening a document, rendering a page, and post-processing a page, each. Default: 60."""
 
     max_page_error_rate: float
-    """Share of failed pages above which the exit code is 3. Default: 0.05."""
+    """Exit with 3 if a larger share of the pages failed. Default: 0.05."""
 
     max_degraded_rate: float
-    """Share of incomplete pages (status degraded), among all that were read, above which the exit code is 3. Default:
+    """Exit with 3 if more are incomplete: a larger share (status degraded) of the pages that were read. Default:
     0.25."""
 
     max_doubtful_rate: float
-    """Share of doubtful pages (quality under 0.5, as `view` sorts by it) above which the exit code is 3. Default: 1:
+    """Exit with 3 if more are doubtful: a larger share (quality under 0.5, as `view` sorts by it) of them. Default: 1:
     off."""
 
     report: str | os.PathLike[str] | None
     """Where to write the throughput report (JSON). Default: OUT.report.json."""
+
+    rows_per_part: int
+    """Most rows in a part of a folder; only a document may have more. Default: 16384."""
 
     work_dir: str | os.PathLike[str] | None
     """Where an --out in an object store is made and keeps its journal, and compressed tars are unpacked. Default:
@@ -91,21 +94,22 @@ class Options(CallOptions, total=False):
     """Resolution at which PDFs are rendered; the longer side is kept within 3500 px. Default: 200."""
 
     figures: Literal["skip", "read"]
-    """Pictures and charts: skip leaves them unread, read has the model say what they show, and a chart's table.
-    Default: skip."""
+    """Whether to read pictures and charts: skip leaves them unread, read has the model say what they show, and a
+    chart's table. Default: skip."""
 
     text_layer: Literal["off", "check", "trust"]
-    """The text that a PDF has of its own: off ignores it, check says how far what was read agrees with it, trust takes
-    it for blocks that show nothing but plain text of the page (docs/tiers.md). Default: check."""
+    """How to use a PDF's own text: off ignores it, check says how far what was read agrees with it, trust takes it for
+    blocks that show nothing but plain text of the page (docs/tiers.md). Default: check."""
 
     model: str | os.PathLike[str]
-    """A model on Hugging Face, or a folder that holds one. Default: opendatalab/MinerU2.5-Pro-2605-1.2B."""
+    """A model on Hugging Face, or a folder with one; also given as BATCHOCR_MODEL. Default:
+    opendatalab/MinerU2.5-Pro-2605-1.2B."""
 
     revision: str | None
     """Its branch, tag or commit on Hugging Face."""
 
     layout: str | os.PathLike[str] | None
-    """Find layouts with a detector, PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the blocks
+    """Find layouts with a detector: PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the blocks
     (docs/tiers.md). Default: the model's own."""
 
     device: str
@@ -113,15 +117,15 @@ class Options(CallOptions, total=False):
     GPUs, or the CPU. Default: auto."""
 
     dtype: Literal["auto", "float32", "bfloat16"]
-    """float32, bfloat16 or auto: bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in it.
-    Default: auto."""
+    """Of weights and activations: auto takes bfloat16 on a GPU, and on a CPU that is faster in it if the model is
+    stored in it. Default: auto."""
 
     vit_dtype: Literal["auto", "fp8"]
     """fp8 runs the ViT's linear layers in 8 bits, on GPUs that support it (experimental); auto follows --dtype.
     Default: auto."""
 
     backend: Literal["auto", "reference", "cpu", "cuda"]
-    """Kernels: reference (plain PyTorch), cpu, cuda, or auto, which fits the device. Default: auto."""
+    """Kernels: reference is plain PyTorch, auto fits the device. Default: auto."""
 
     memory_fraction: float
     """Share of the GPU memory free at start-up that batchocr plans to use. Default: 0.9."""
@@ -162,8 +166,8 @@ class Options(CallOptions, total=False):
     at most 4G."""
 
     cache: str | os.PathLike[str] | None
-    """Keep answers of the model in this folder, for later runs and others at the same time that ask the same. Default:
-    none."""
+    """Keep the model's answers in this folder: for later runs, and others at the same time, that ask the same. Also
+    given as BATCHOCR_CACHE. Default: none."""
 
     recipe: str | os.PathLike[str] | None
-    """A TOML file of options; flags win over it. Default: none."""
+    """A TOML file of options; flags win over it, and so do BATCHOCR_MODEL, _CACHE and _PASSWORD. Default: none."""

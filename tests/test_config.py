@@ -66,15 +66,28 @@ def test_a_recipe_that_is_no_text_is_refused(tmp_path: Path) -> None:
         load_recipe(str(path))
 
 
-def test_a_password_is_the_one_given_or_of_the_environment_or_of_the_recipe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["model", "cache", "password"])
+def test_what_is_given_wins_over_the_environment_and_that_over_the_recipe(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = recipe(tmp_path, "password = 'of the recipe'")
-    assert make_config({}, path).password == "of the recipe"
+    path = recipe(tmp_path, f"{name} = 'of the recipe'")
+    assert getattr(make_config({}, path), name) == "of the recipe"
+    monkeypatch.setenv(f"BATCHOCR_{name.upper()}", "of the environment")
+    assert getattr(make_config({}, path), name) == "of the environment"
+    assert getattr(make_config({name: "given"}, path), name) == "given"
+    monkeypatch.setenv(f"BATCHOCR_{name.upper()}", "")
+    assert getattr(make_config({}, path), name) == "of the recipe"
+
+
+def test_a_password_of_none_is_none_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BATCHOCR_PASSWORD", "of the environment")
-    assert make_config({}, path).password == "of the environment"
-    assert make_config({"password": "given"}, path).password == "given"
-    assert make_config({"password": None}, path).password is None
+    assert make_config({"password": None}).password is None
+
+
+def test_so_few_dots_per_inch_that_letters_may_be_lost_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    for dpi in (5, 71, 72, 200):
+        make_config({"dpi": dpi})
+    assert [message.partition(":")[0] for message in caplog.messages] == ["--dpi 5", "--dpi 71"]
 
 
 def test_paths_are_taken_for_text(tmp_path: Path) -> None:
@@ -89,7 +102,7 @@ def test_a_home_folder_is_found_where_no_shell_has_put_its_name(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("path", derived_files(), ids=lambda path: path.name)
-def test_what_is_made_from_config_is_current(path: Path) -> None:
+def test_what_is_made_from_dataclasses_is_current(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == derived_files()[path], "run `make options`"
 
 

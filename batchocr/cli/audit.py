@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tqdm import tqdm
 
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging, print_out
+from batchocr.cli.console import configure_logging, counting_bar, print_out
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import RUN, Option, make_config
 from batchocr.data import counted
@@ -60,12 +59,19 @@ def audit(
     ] = None,
     partial: options.Partial = False,
     as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
 ) -> None:
     """Have a second reader of another family, PP-OCR, read pages of a TABLE on the CPU, and list what it does not
     confirm: text omitted, invented, or different. Prints how much of the whole table that is, with 95 % intervals.
     Needs the extra `audit`. Stopped, it goes on where it was; pages that could not be drawn again are tried again.
-    Exits with 3 if more is omitted or different than allowed, or if pages cannot be drawn again."""
-    configure_logging("json" if as_json else "text", logging.INFO)
+    Exits with 3 if more is omitted or different than allowed, or if pages cannot be drawn again.
+
+    Examples:
+    batchocr audit results.parquet -o audit.parquet
+    batchocr audit results.parquet --worst 50 -o worst.parquet
+    batchocr audit results.parquet --max-omitted 0.01 -o audit.parquet
+    """
+    configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.documents.audit.audit import audit_table
     from batchocr.documents.audit.sample import choice_of
     from batchocr.tables.opened import open_rows
@@ -77,7 +83,7 @@ def audit(
     opened = open_rows(table, partial=partial)
     if path.suffix.lower() != ".parquet":
         raise UsageError(f"--out {path}: an audit is a Parquet file, and its name ends in .parquet")
-    with tqdm(unit=" pages", leave=False, disable=None, desc="auditing") as bar:
+    with counting_bar(unit="pages", what="auditing") as bar:
 
         def on_page(total: int) -> None:
             bar.total = total
@@ -86,7 +92,8 @@ def audit(
         report = audit_table(opened, path, choice, roots=roots or [], config=config, on_page=on_page)
     exceeded = _exceeded(report, max_omitted, max_different)
     exit_code = ExitCode.TOO_MANY_FAILURES if exceeded or report.num_unreadable else ExitCode.DONE
-    print_out(json.dumps(_as_json(report, exit_code), indent=2) if as_json else "\n".join(_as_text(report)))
+    if as_json or not quiet:
+        print_out(json.dumps(_as_json(report, exit_code), indent=2) if as_json else "\n".join(_as_text(report)))
     for line in exceeded:
         logger.warning("%s", line)
     if report.num_unreadable:

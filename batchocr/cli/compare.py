@@ -8,10 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tqdm import tqdm
 
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging, print_out, printable
+from batchocr.cli.console import configure_logging, counting_bar, print_out, printable
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.errors import ExitCode
 
@@ -40,11 +39,17 @@ def compare(
     ] = 20,
     max_change: Annotated[float | None, options.most_flag("--max-change", "all characters changed")] = None,
     as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
 ) -> None:
     """Compare two tables page by page: their text, blocks and status; the most changed pages first. Rows are matched by
     source and page_index, in whatever order they are. Other settings are allowed, and shown: for another model, another
-    dtype, or the same shard run twice."""
-    configure_logging("json" if as_json else "text", logging.INFO)
+    dtype, or the same shard run twice.
+
+    Examples:
+    batchocr compare before.parquet after.parquet
+    batchocr compare before.parquet after.parquet --max-change 0.01
+    """
+    configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.tables import comparison
     from batchocr.tables.opened import open_rows
     from batchocr.tables.schema import different_settings
@@ -52,12 +57,13 @@ def compare(
     one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
     settings = different_settings(one.metadata, other.metadata)
     rows = comparison.matched(one.rows(), other.rows())
-    pairs = tqdm(rows, desc="comparing", unit=" rows", disable=None, leave=False)
+    pairs = counting_bar(rows, what="comparing", unit="rows")
     found = comparison.compare(pairs, num_top=num_top, common=common)
     unmatched = common and not found.rows and found.only_first + found.only_second > 0
     too_much = max_change is not None and (unmatched or found.change > max_change)
     exit_code = ExitCode.TOO_MANY_FAILURES if too_much else ExitCode.DONE
-    print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
+    if as_json or not quiet:
+        print_out(_as_json(found, settings, exit_code) if as_json else "\n".join(_as_text(found, settings)))
     if not found.rows + found.only_first + found.only_second:
         logger.warning("neither table has a row: there was nothing to compare")
     if unmatched:

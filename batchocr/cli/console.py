@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import sys
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 import typer
 from tqdm import tqdm
 
 from batchocr.errors import OutputError
+from batchocr.job.progress import Progress, ProgressBar, ProgressLog
+
+logger = logging.getLogger(__name__)
 
 LogFormat = Literal["text", "json"]
+
+T = TypeVar("T")
+
+_HOW_FAR = "{n_fmt} of {total_fmt}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}]"
+COUNTING = f"{{l_bar}}{{bar}}| {_HOW_FAR}"
+"""The rate is always so many a second, where tqdm turns a slow one over."""
+_LINE_INTERVAL_S = 10.0
 
 
 class TextFormatter(logging.Formatter):
@@ -102,6 +115,34 @@ def quieten_libraries(*, downloads: bool) -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     if downloads:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+def counting_bar(iterable: Iterable[T] | None = None, *, what: str, unit: str, total: int | None = None) -> tqdm[T]:
+    """A bar on a terminal, else a line in the log every ten seconds; neither if only warnings are logged."""
+    bar = partial(tqdm, iterable, what, total, unit=f" {unit}", leave=False)
+    if has_terminal():
+        return bar(bar_format=COUNTING, disable=not logger.isEnabledFor(logging.INFO))
+    often = {"miniters": 1, "mininterval": _LINE_INTERVAL_S, "delay": _LINE_INTERVAL_S}
+    return bar(file=_LogLines(), bar_format=f"{what}: {_HOW_FAR}", **often)
+
+
+class _LogLines(io.TextIOBase):
+    """A file of tqdm's whose lines go to the log."""
+
+    def write(self, text: str) -> int:
+        if line := text.strip():
+            logger.info("%s", line)
+        return len(text)
+
+
+def has_terminal() -> bool:
+    """Whether stderr is a terminal, and has room for a bar: that of a container may have no width."""
+    return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+
+
+def progress_on_stderr() -> Progress:
+    """A bar on a terminal. Logs as JSON go through a pipe, which is none."""
+    return ProgressBar() if has_terminal() else ProgressLog()
 
 
 def write_line(text: str) -> None:

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 def doctor(
     flags: options.Flags,
     as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
     verbose: options.Verbose = False,
     compare: Annotated[
         str | None,
@@ -40,21 +41,30 @@ def doctor(
 ) -> None:
     """Show what this machine and each of its devices offer, which kernels a run would use and how exact they are; with
     --model, also whether that model loads and fits here, and what a run would plan. Exits with 0 if all of it works,
-    with 5 if the model cannot be loaded, else with 2."""
+    with 5 if the model cannot be loaded, else with 2.
+
+    Examples:
+    batchocr doctor
+    batchocr doctor --model ./model
+    batchocr doctor --model ./model --compare vit-dtype=fp8 --input page.pdf
+    """
     configure_logging("json" if as_json else "text", logging.DEBUG if verbose else logging.WARNING)
-    quieten_libraries(downloads="model" not in flags or not sys.stderr.isatty())
+    quieten_libraries(downloads=quiet or "model" not in flags or not sys.stderr.isatty())
     config = make_config(flags)
     if compare is not None:
         if "model" not in flags:
             raise UsageError("--compare needs --model: the one to read with")
         from batchocr.cli.settings_change import settings_change
 
-        print_out(settings_change(config, compare, inputs or []))
+        said = settings_change(config, compare, inputs or [])
+        if not quiet:
+            print_out(said)
         return
     from batchocr.cli.diagnosis import examine
 
     diagnosis = examine(config, try_model="model" in flags)
-    print_out(diagnosis.to_json() if as_json else diagnosis.to_text())
+    if as_json or not quiet:
+        print_out(diagnosis.to_json() if as_json else diagnosis.to_text())
     if diagnosis.exit_code != ExitCode.DONE:
         where = "findings that are not ok" if as_json else "lines marked NO"
         logger.error("not all works here that a run would use: see the %s", where)

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tqdm import tqdm
 
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging, print_out
+from batchocr.cli.console import configure_logging, counting_bar, print_out
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import make_config
 from batchocr.data import counted
@@ -72,7 +71,13 @@ def export(
     """Write a file, or a folder, for each document of a TABLE, its pages put together: under DIR, by the path of its
     source. Figures are cut out of the documents. Run it again to write only what is new; a file in DIR that an export
     did not write is never replaced. Exits with 3 if a figure or a document is missing, with 6 if the table cannot be
-    read or nothing can be written."""
+    read or nothing can be written.
+
+    Examples:
+    batchocr export results.parquet --to texts
+    batchocr export results.parquet --to texts --format html,pdf
+    batchocr export results.parquet --to texts --input ./scans
+    """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.documents.export.export import Export
     from batchocr.documents.export.folder import ExportFolder
@@ -88,7 +93,7 @@ def export(
     config = make_config(flags)
     names, num_rows = _names_in(opened)
     roots = opened.input_roots if roots is None else roots
-    bar = tqdm(total=num_rows, unit=" pages", leave=False, disable=None)
+    bar = counting_bar(total=num_rows, what="exporting", unit="pages")
     with bar, ExportFolder(folder_path) as folder, SourceFiles(roots, config) as sources:
         done = Export(opened, folder, named, format_options, sources, on_document=bar.update).run(names)
     if as_json:
@@ -134,6 +139,7 @@ def _tell(done: Exported, to: Path, formats: Sequence[str]) -> None:
         (done.unclear_blocks, "block", "the lines of %s could not be told apart: each is one box with all its text"),
         (done.signed, "document", "%s signed, which a change would end: each PDF is a copy without text of ours"),
         (done.hidden_lines, "line", _HIDDEN_LINES),
+        (done.without_pages, "document", "%s without a page that could be read"),
         (done.refused, "document", "%s not exported in full: see above"),
     ):
         if number:

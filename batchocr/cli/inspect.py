@@ -12,14 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from tqdm import tqdm
-
-from batchocr.cli import options
-from batchocr.cli.console import configure_logging, print_out, printable, quieten_libraries
-from batchocr.cli.run import progress_on_stderr
+from batchocr.cli import console, options
+from batchocr.cli.console import configure_logging, counting_bar, print_out, printable, quieten_libraries
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import RUN, Config, Option, make_config
 from batchocr.data import ErrorKind
+from batchocr.job.progress import ProgressLog
 from batchocr.machine import usable_cores
 from batchocr.pages.input.folders import describe_skipped
 
@@ -37,7 +35,7 @@ _PROBLEMS_SHOWN = 10
 @options.takes_options(
     *options.ALL
     - {"limit", "resume", "overwrite", "prune", "retry_failed", "stop_after", "report", "cache", "work_dir"}
-    - {"max_page_error_rate", "max_degraded_rate", "max_doubtful_rate"},
+    - {"max_page_error_rate", "max_degraded_rate", "max_doubtful_rate", "rows_per_part"},
     page_timeout=Option(RUN, "Time limit for hashing and opening a document, and for each page.", "SECONDS"),
 )
 @clear_up_on_signals()
@@ -50,24 +48,29 @@ def inspect(
             "--read",
             metavar="N",
             least=2,
-            help="Read N pages, drawn at random from all of the input, and say how long all of them would take.",
+            help="Read N pages and say how long all would take: they are drawn at random from all of the input.",
         ),
     ] = None,
     like: Annotated[
         Path | None,
-        options.flag(
-            "--like", metavar="REPORT", help="Calculate at the rate of an earlier run, from its OUT.report.json."
-        ),
+        options.flag("--like", metavar="REPORT", help="Calculate at the rate of an earlier run: its OUT.report.json."),
     ] = None,
     recipe: options.Recipe = None,
     as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
 ) -> None:
     """Look at the INPUTs before a long run: formats and what will be skipped, pages, documents that are encrypted,
     damaged or identical, page sizes, text layers; and with --read or --like, how long reading would take. Only --read
-    loads the model, and the options of the model are for it. Of long documents, a sample of pages is looked at."""
-    configure_logging("json" if as_json else "text", logging.INFO)
+    loads the model, and the options of the model are for it. Of long documents, a sample of pages is looked at.
+
+    Examples:
+    batchocr inspect ./scans
+    batchocr inspect ./scans --read 50
+    batchocr inspect ./scans --like results.parquet.report.json
+    """
+    configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     options.refuse_both("--read", read is not None, "--like", like is not None)
-    quieten_libraries(downloads=not sys.stderr.isatty())
+    quieten_libraries(downloads=quiet or not sys.stderr.isatty())
     from batchocr.job.session import Session
     from batchocr.job.survey.estimate import estimate_by, estimate_like
     from batchocr.job.survey.sample import draw, read_pages
@@ -88,12 +91,14 @@ def inspect(
             opening_s = time.perf_counter() - started_s
             survey = _look(found, config)
             if survey.readable_pages:
+                progress = ProgressLog() if quiet else console.progress_on_stderr()
                 documents = draw(sorted(survey.wanted, key=lambda wanted: wanted[0].source), read)
-                sample = read_pages(session, documents, progress_on_stderr(), opening_s=opening_s)
+                sample = read_pages(session, documents, progress, opening_s=opening_s)
                 estimate = estimate_by(sample, survey.distinct_pages)
     remark = _remark(survey, sample, estimate)
     said = _as_json if as_json else _as_text
-    print_out(said(survey, sample, estimate, remark))
+    if as_json or not quiet:
+        print_out(said(survey, sample, estimate, remark))
 
 
 def _look(found: Found, config: Config) -> Survey:
@@ -103,7 +108,7 @@ def _look(found: Found, config: Config) -> Survey:
     survey = Survey(found.skipped)
     documents = look_at(found.documents, config, workers=config.workers or usable_cores())
     total = len(found.documents)
-    for seen in tqdm(documents, total=total, desc="inspecting", unit=" files", disable=None, leave=False):
+    for seen in counting_bar(documents, total=total, what="inspecting", unit="files"):
         survey.take(seen)
     return survey
 

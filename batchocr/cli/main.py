@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from contextlib import nullcontext
 from typing import Annotated, NoReturn, cast
 
 import typer
 
-from batchocr.cli import options
 from batchocr.cli.audit import audit
 from batchocr.cli.compare import compare
 from batchocr.cli.console import LogFormat, configure_logging, print_out
 from batchocr.cli.doctor import doctor
 from batchocr.cli.export import export
+from batchocr.cli.help import Command, Group
 from batchocr.cli.inspect import inspect
 from batchocr.cli.json_stderr import json_stderr
 from batchocr.cli.merge import merge
@@ -31,7 +32,11 @@ logger = logging.getLogger(__name__)
 _TyperUsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
 """Whatever Typer finds wrong with a command line. It is click's or, in later versions, that of Typer's own copy."""
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
 app = typer.Typer(
+    cls=Group,
+    rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -49,7 +54,7 @@ def run_command(log_format: LogFormat) -> NoReturn:
 
 
 def run_app(log_format: LogFormat) -> int:
-    """Run the command; returns its exit code. Typer shows a usage error in a box, which is no JSON."""
+    """Run the command; returns its exit code. Typer writes a usage error itself, and not as JSON."""
     try:
         ended = app(prog_name="batchocr", standalone_mode=log_format == "text")
     except SystemExit as end:
@@ -63,6 +68,9 @@ def run_app(log_format: LogFormat) -> int:
         return _failed("MemoryError", said, ExitCode.BUG)
     except Exception as error:  # noqa: BLE001 (boundary: the command)
         name = type(error).__name__
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            where = f" for {error.filename}" if error.filename else ""
+            return _failed(name, f"{error.strerror}{where}: make room, and run this again", ExitCode.OUTPUT)
         return _failed(name, f"a bug in batchocr: {name}: {error}", ExitCode.BUG, is_bug=True)
     return ended if isinstance(ended, int) else ExitCode.DONE
 
@@ -89,8 +97,8 @@ def batchocr(
     """Offline batch document OCR: PDFs and images in, one table out."""
 
 
-app.command(epilog=options.EPILOG)(run)
 for _command, _said in (
+    (run, "Read every page of an input into one table, one row per page."),
     (inspect, "Show what an input holds, and how long reading it would take."),
     (verify, "Compare finished tables with the documents that were read."),
     (view, "Show pages beside what was read of them, the worst first, in one HTML file."),
@@ -101,4 +109,4 @@ for _command, _said in (
     (merge, "Make one table of several, such as those of shards."),
     (doctor, "Show what this machine offers and, with --model, whether a model fits."),
 ):
-    app.command(short_help=_said)(_command)
+    app.command(cls=Command, short_help=_said)(_command)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Annotated
 
-from tqdm import tqdm
-
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging
+from batchocr.cli.console import configure_logging, counting_bar
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import RUN, Option, make_config
 from batchocr.data import counted, valid_text
@@ -21,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 @options.takes_options(
-    *("overwrite", "null", "follow_symlinks"),
+    *("overwrite", "null", "follow_symlinks", "rows_per_part"),
     overwrite=Option(RUN, "Replace a table that is there already.", default="off"),
 )
 @clear_up_on_signals()
@@ -48,16 +46,22 @@ def merge(
             "once, in the order of the run.",
         ),
     ] = None,
+    quiet: options.QuietCheck = False,
 ) -> None:
     """Make one table of the tables of several shards, row for row what a single run would have written; a run into it
-    continues it. Refuses parts that were made with other settings, or that have the same page twice."""
-    configure_logging("text", logging.INFO)
+    continues it. Refuses parts that were made with other settings, or that have the same page twice.
+
+    Examples:
+    batchocr merge 'part-*.parquet' -o results.parquet
+    batchocr merge results.parquet --prefer again.parquet -o better.parquet
+    """
+    configure_logging("text", logging.WARNING if quiet else logging.INFO)
     from batchocr.job.stats.report import require_place
     from batchocr.tables import merge as merging
     from batchocr.tables.opened import open_rows
     from batchocr.tables.page_list import documents_asked_for
     from batchocr.tables.remote_output import OutputPlace
-    from batchocr.tables.table import table_for
+    from batchocr.tables.table import writer_for
 
     config = make_config(flags)
     place = OutputPlace(out, new_folder() if is_uri(out) else None)
@@ -76,8 +80,8 @@ def merge(
         documents = documents_asked_for(inputs, config).documents
         places = {valid_text(document.source): number for number, document in enumerate(documents)}
     merged = merging.merged_rows(of_parts, places, preferred)
-    rows = tqdm(merged, desc="merging", unit=" rows", disable=None, leave=False)
-    table_for(path).write(path, rows, merging.merged_metadata(of_parts, preferred))
+    rows = counting_bar(merged, what="merging", unit="rows")
+    writer_for(path, config.rows_per_part)(path, rows, merging.merged_metadata(of_parts, preferred))
     if config.overwrite:
         report_path(path).unlink(missing_ok=True)  # of the run whose table was replaced
     place.publish()

@@ -104,7 +104,7 @@ def _parameter(declared: Declared) -> Parameter:
     made = flag(
         *filter(None, (name, option.short)),
         panel=option.panel,
-        metavar=option.metavar,
+        metavar=option.metavar or "|".join(get_args(declared.type)),
         default=shown_default(declared),
         help=option.help,
     )
@@ -193,7 +193,7 @@ def require_roots(roots: Sequence[str]) -> None:
 Inputs = Annotated[
     list[str],
     argument(
-        "INPUT",
+        "INPUT...",
         "Files, folders (searched recursively), archives and tables of documents (.zip, .cbz, .tar, .tar.gz, .tar.zst, "
         ".parquet), globs, @list.txt with one path per line, or - for paths on stdin; or the same in an object store, "
         "as in s3://bucket/scans/. In @list.txt, lines that begin with # are comments; ./#a.pdf names a file.",
@@ -214,7 +214,7 @@ Partial = Annotated[
     bool, flag("--partial", panel=INPUT, help="Of a run that is unfinished, take the pages that it has read so far.")
 ]
 _TABLE_TO_WRITE = (
-    "The table to write: NAME.parquet or NAME.jsonl, also in an object store; or FOLDER/ for parts of one, in Parquet."
+    "The table to write, NAME.parquet or NAME.jsonl: also in an object store; or FOLDER/ for parts of one, in Parquet."
 )
 Out = Annotated[str, flag("--out", "-o", panel=INPUT, metavar="PATH", help=_TABLE_TO_WRITE)]
 MergedOut = Annotated[str, flag("--out", "-o", metavar="PATH", help=_TABLE_TO_WRITE)]
@@ -223,27 +223,11 @@ Quiet = Annotated[
     bool, flag("--quiet", "-q", panel=_LOGGING, help="Only warnings and errors; the report goes to its file alone.")
 ]
 QuietCheck = Annotated[
-    bool, flag("--quiet", "-q", panel=_LOGGING, help="Print only errors: the exit code says it all.")
+    bool, flag("--quiet", "-q", panel=_LOGGING, help="Only warnings and errors: the exit code says the rest.")
 ]
 AsJson = Annotated[bool, flag("--json", panel=_LOGGING, help="Print one JSON object, and log in JSON.")]
 Verbose = Annotated[bool, flag("--verbose", panel=_LOGGING, help="Log internal events, and show tracebacks.")]
 LogFormat = Annotated[
     console.LogFormat,
-    flag("--log-format", panel=_LOGGING, metavar="NAME", default="text", help="text, or json: one object per line."),
+    flag("--log-format", panel=_LOGGING, metavar="text|json", default="text", help="json: one object per line."),
 ]
-
-EPILOG = """Examples:
-
-batchocr run ./scans -o results.parquet
-
-batchocr run 'reports/**/*.pdf' --pages 1-3 -o first-pages.jsonl
-
-find . -name '*.pdf' -print0 | batchocr run -0 - -o results.parquet
-
-batchocr run ./archive --shard 2/8 --stop-after 3h55m -o part-2.parquet
-
-Exit codes: 0 every page read, in full or in part; 1 internal error: a bug, or a device or workers that fail; \
-2 wrong usage; 3 more pages failed, or were degraded, than allowed, or are worse than before; 4 nothing to read; \
-5 the model cannot be loaded; 6 the output cannot be written, or belongs to other settings; 75 stopped before the end \
-and 130 interrupted: run the same command again to continue.
-"""

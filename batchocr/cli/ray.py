@@ -7,20 +7,23 @@ from typing import Annotated
 import typer
 
 from batchocr.cli import options
-from batchocr.cli.console import printable_lines, write_line
-from batchocr.cli.run import config_of_run, progress_on_stderr, tell_the_end
+from batchocr.cli.console import printable_lines, progress_on_stderr, write_line
+from batchocr.cli.run import config_of_run, tell_the_end
 from batchocr.cli.signals import stop_on_signals
 from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option
+from batchocr.data import counted
 from batchocr.job.stop import StopSwitch
 
 
 @options.takes_options(
-    *options.ALL - {"limit", "max_doubtful_rate", "only", "resume", "sample_documents", "shard", "work_dir"},
+    *options.ALL
+    - {"work_dir", "rows_per_part"}
+    - {"limit", "max_doubtful_rate", "only", "resume", "sample_documents", "shard"},
     prune=Option(CONTINUING, "Remove rows of documents that are not there, or of other --pages.", default="off"),
-    device=Option(MODEL, "auto takes the cluster's GPUs, or its CPUs if it has none; or cuda, or cpu.", "NAME"),
+    device=Option(MODEL, "Where to run: auto takes the cluster's GPUs, or its CPUs.", "auto|cuda|cpu"),
     report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),
     cache=Option(
-        CONTINUING, "Keep answers of the model in this folder, on a disk of each machine.", "DIR", default="none"
+        CONTINUING, "Keep the model's answers in this folder: on a disk of each machine.", "DIR", default="none"
     ),
 )
 def ray(
@@ -31,7 +34,7 @@ def ray(
             *("--out", "-o"),
             panel=INPUT,
             metavar="FOLDER",
-            help="The folder to write parts of the table into, or a prefix in an object store.",
+            help="The folder of the table's parts: or a prefix in an object store.",
         ),
     ],
     flags: options.Flags,
@@ -71,7 +74,13 @@ def ray(
     log_format: options.LogFormat = "text",
 ) -> None:
     """Read the INPUTs on all machines of a Ray cluster, with an actor for each GPU, into a folder that is read as one
-    table. Run it again to continue where it was stopped. INPUTs and folder are where all machines see them."""
+    table. Run it again to continue where it was stopped. INPUTs and folder are where all machines see them. Exit codes
+    are those of `batchocr run`.
+
+    Examples:
+    batchocr ray /shared/scans -o /shared/table
+    batchocr ray s3://bucket/scans/ --address auto -o s3://bucket/table/
+    """
     config = config_of_run(flags, recipe, log_format, quiet=quiet, verbose=verbose)
     from batchocr.ray.cluster import Cluster
     from batchocr.ray.cluster_run import run_with
@@ -84,6 +93,6 @@ def ray(
         if log_format == "text" and not quiet and not report.nothing_to_do:
             write_line(f"\n{printable_lines(report.to_text())}\n")
         num_parts = report.parts.already_done + report.parts.read
-        kept = f"{num_parts:,} of {report.parts.planned:,} parts are there"
+        kept = f"{num_parts:,} of {counted(report.parts.planned, 'part')} can be read"
         tell_the_end(report, config, kept=kept, there=f"the table is {out}")
     raise typer.Exit(report.exit_code)

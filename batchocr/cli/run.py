@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from batchocr.cli import options
-from batchocr.cli.console import LogFormat, configure_logging, printable_lines, quieten_libraries, write_line
+from batchocr.cli import console, options
+from batchocr.cli.console import configure_logging, printable_lines, quieten_libraries, write_line
 from batchocr.cli.signals import how_to_continue, stop_on_signals
 from batchocr.config import Config, make_config
 from batchocr.data import counted
 from batchocr.errors import ExitCode
-from batchocr.job.progress import Progress, ProgressBar, ProgressLog, event
+from batchocr.job.progress import event
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
+from batchocr.tables.files import is_folder
 
 if TYPE_CHECKING:
     from batchocr.job.stats.report import Report
@@ -36,13 +38,33 @@ def run(
     verbose: options.Verbose = False,
     log_format: options.LogFormat = "text",
 ) -> None:
-    """Read every page of the INPUTs into one table, one row per page. Run it again to continue where it was stopped."""
+    """Read every page of the INPUTs into one table, one row per page. Run it again to continue where it was stopped.
+
+    Examples:
+    batchocr run ./scans -o results.parquet
+    batchocr run 'reports/**/*.pdf' --pages 1-3 -o first-pages.jsonl
+    batchocr run ./archive --shard 2/8 --stop-after 3h55m -o part-2.parquet
+    find . -name '*.pdf' -print0 | batchocr run -0 - -o results.parquet
+
+    Exit codes:
+    0    every page read, in full or in part
+    1    internal error: a bug, or a device or workers that fail
+    2    wrong usage
+    3    more pages failed, or degraded, than allowed, or worse than before
+    4    nothing to read
+    5    the model cannot be loaded
+    6    the output cannot be written, or belongs to other settings
+    75   stopped before the end: run the same command again to continue
+    130  interrupted: likewise
+    """
     config = config_of_run(flags, recipe, log_format, quiet=quiet, verbose=verbose)
     from batchocr.api import run_with  # takes time that --help and usage errors do not need
 
     stop = StopSwitch(config.stop_after)
     with stop_on_signals(stop, config):
-        finished = run_with(config, inputs, out=out, stop=stop, progress=None if quiet else progress_on_stderr())
+        finished = run_with(
+            config, inputs, out=out, stop=stop, progress=None if quiet else console.progress_on_stderr()
+        )
         if log_format == "text" and not quiet and not finished.nothing_to_do:
             write_line(f"\n{printable_lines(format_table(finished))}\n")
         _conclude(finished, config, out)
@@ -51,7 +73,7 @@ def run(
 
 
 def config_of_run(
-    flags: options.Flags, recipe: str | None, log_format: LogFormat, *, quiet: bool, verbose: bool
+    flags: options.Flags, recipe: str | None, log_format: console.LogFormat, *, quiet: bool, verbose: bool
 ) -> Config:
     """The Config that a command line asks for; configures the log. Raises UsageError."""
     configure_logging(log_format, logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
@@ -63,21 +85,17 @@ def config_of_run(
     return config
 
 
-def progress_on_stderr() -> Progress:
-    """A bar on a terminal. Logs as JSON go through a pipe, which is none."""
-    return ProgressBar() if sys.stderr.isatty() else ProgressLog()
-
-
 def _conclude(report: Report, config: Config, out: str) -> None:
     """Say what came of the run, and what to do next."""
     items = report.items
     if items.degraded:
         read = counted(items.ok + items.degraded, "page")
-        said = "%d of %s came out incomplete (status degraded); the column error_message says why"
-        logger.warning(said, items.degraded, read)
+        said = f"{items.degraded:,} of {read} came out incomplete (status degraded); the column error_message says why"
+        logger.warning("%s", said)
     if report.exit_code == ExitCode.BUG:
         logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
-    report_file = config.report or f"{out}.report.json"
+    is_of_parts = out.endswith("/") or is_folder(Path(out))
+    report_file = config.report or (f"{out.rstrip('/')}/report.json" if is_of_parts else f"{out}.report.json")
     kept = f"finished pages are kept, the report is {report_file}"
     tell_the_end(report, config, kept=kept, there=f"the table is {out}, the report {report_file}")
 

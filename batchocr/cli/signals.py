@@ -34,8 +34,8 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
     came: set[int] = set()
 
     def end(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and number in came:
-            return  # the same keystroke, or `end_at_once` is called
+        if number in came and (number == signal.SIGINT or stop.phase != "starting"):
+            return  # the same keystroke, or `end_at_once` is called; the same stop, told to a process and to its group
         is_first, exit_code = not came, _CODES[number]
         came.add(number)
         reason: StopReason = "interrupted" if number == signal.SIGINT else "terminated"

@@ -20,7 +20,7 @@ from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
 from batchocr.storage.members import file_of
-from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, report_path
+from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_folder, report_path
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.page_quality import is_doubtful
 from batchocr.tables.schema import selection_together
@@ -40,7 +40,7 @@ def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Pa
     more = {os.path.realpath(text): Path(text) for text in inputs if _is_table(Path(text))}
     all_tables = list((found | more).values())
     outputs = {os.path.realpath(file) for out in all_tables for file in files_of(out, report_path(out))}
-    documents = [text for text in inputs if os.path.realpath(final_name(text)) not in outputs]
+    documents = [text for text in inputs if os.path.realpath(final_name(text)) not in outputs | more.keys()]
     if not documents:
         raise UsageError(
             f"no INPUT is left to compare with: {', '.join(map(str, all_tables))} are tables. Name the documents after "
@@ -53,12 +53,12 @@ def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Pa
 
 def _is_table(path: Path) -> bool:
     """Whether batchocr wrote it as a table; also one that is damaged or cannot be read, as reading it will say."""
-    if path.suffix.lower() not in TABLE_SUFFIXES or not path.is_file():
+    if not is_folder(path) and not (path.suffix.lower() in TABLE_SUFFIXES and path.is_file()):
         return False
     try:
         return table_for(path).read_metadata(path) is not None
     except OutputError:
-        return True
+        return not path.is_dir()  # which may hold a `table.json` of somebody else
 
 
 def asked_for(tables: Sequence[Path]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     *("model", "revision", "pages", "only", "limit", "password", "null", "follow_symlinks", "shard", "page_timeout"),
     *("sample_documents", "max_page_error_rate", "max_degraded_rate", "max_doubtful_rate", *options.OF_TABLES),
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
-    pages=Option(INPUT, "The pages that should have a row, as in 1-10,15,r3-r1.", "SPEC", default="as in the table"),
+    pages=Option(INPUT, "The pages that should have a row: as in 1-10,15,r3-r1.", "SPEC", default="as in the table"),
     only=Option(INPUT, "Check only the pages that this file names.", "FILE", default="as in the table"),
     limit=Option(INPUT, "Check only the first N rows of the input.", "N", default="as in the table"),
     shard=Option(INPUT, "Check only the I-th of N shares.", "I/N", default="as in the table", also=str),
@@ -41,13 +41,19 @@ def verify(
     as_json: options.AsJson = False,
     quiet: options.QuietCheck = False,
     strict: Annotated[
-        bool, options.flag("--strict", panel=RUN, help="Exit with 3 too if documents are gone whose rows are kept.")
+        bool, options.flag("--strict", panel=RUN, help="Count documents that are gone: exit with 3 if any is.")
     ] = False,
 ) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
     stale, duplicate, surplus, gone or failed, that cannot be checked, or was made with other settings, and exits
     with 3 if there is more than --max-page-error-rate and --max-degraded-rate allow. Documents that are gone, of which
-    the table keeps the rows, count with --strict."""
+    the table keeps the rows, count with --strict.
+
+    Examples:
+    batchocr verify results.parquet ./scans
+    batchocr verify 'part-*.parquet' ./scans --max-page-error-rate 0
+    batchocr verify results.parquet ./scans --json
+    """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.cli.verifier import Verifier, asked_for, tables_among
     from batchocr.tables.opened import find_tables

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from tqdm import tqdm
 
 from batchocr.cli import options
-from batchocr.cli.console import configure_logging, print_out, printable
+from batchocr.cli.console import configure_logging, counting_bar, print_out, printable
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import INPUT, RUN, Option, make_config
 from batchocr.data import counted
@@ -62,9 +61,9 @@ def view(
         options.flag(
             "--sort",
             panel=INPUT,
-            metavar="NAME",
+            metavar="worst|order|random",
             default="worst",
-            help="Which to take, and show first: worst, order or random.",
+            help="Which to take, and show first.",
         ),
     ] = "worst",
     audit_path: Annotated[
@@ -78,11 +77,18 @@ def view(
     ] = None,
     partial: options.Partial = False,
     as_json: options.AsJson = False,
+    quiet: options.QuietCheck = False,
 ) -> None:
     """Write one HTML file to look through: pages with numbered boxes, and beside them what was read, with formulas and
     tables drawn. It loads nothing and can be mailed. Marks that are given in it stay in the browser, and can be saved
-    as JSON Lines. Exits with 3 if pages are without their picture, as their files are missing or have changed."""
-    configure_logging("json" if as_json else "text", logging.INFO)
+    as JSON Lines. Exits with 3 if pages are without their picture, as their files are missing or have changed.
+
+    Examples:
+    batchocr view results.parquet
+    batchocr view results.parquet --input ./scans --pages 1-3 -o first.html
+    batchocr view results.parquet --audit audit.parquet
+    """
+    configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.documents.review.review import require_replaceable, write_review
     from batchocr.processes.source_files import SourceFiles
     from batchocr.tables.opened import open_rows
@@ -96,10 +102,10 @@ def view(
     require_replaceable(path)
     remove_leftovers([path])
     choice, findings = _chosen(opened, sort, sample, config.pages, audit_path)
-    bar = tqdm(total=len(choice.rows), unit=" pages", leave=False, disable=None)
+    bar = counting_bar(total=len(choice.rows), what="drawing", unit="pages")
     with bar, SourceFiles(roots or opened.input_roots, config) as source_files:
         written = write_review(path, choice, opened, source_files, findings=findings, step=bar.update)
-    _tell(path, choice, written, as_json=as_json)
+    _tell(path, choice, written, as_json=as_json, quiet=quiet)
     raise typer.Exit(ExitCode.TOO_MANY_FAILURES if written.missing else ExitCode.DONE)
 
 
@@ -125,7 +131,7 @@ def _chosen(
     return choice, {key: page.findings for key, page in audited.items()}
 
 
-def _tell(out: Path, choice: ChosenPage, written: Written, *, as_json: bool) -> None:
+def _tell(out: Path, choice: ChosenPage, written: Written, *, as_json: bool, quiet: bool) -> None:
     num_rows = sum(choice.statuses.values())
     if as_json:
         told = {"path": str(out), "size_bytes": written.size_bytes, "pages": written.pages}
@@ -137,7 +143,7 @@ def _tell(out: Path, choice: ChosenPage, written: Written, *, as_json: bool) -> 
     if written.missing:
         logger.warning(
             "%d of %d pages have no picture, because their files are missing or have changed, or cannot be drawn: "
-            "each says why",
+            "each says why; --input says where the documents are",
             written.missing,
             written.pages,
         )
@@ -146,4 +152,5 @@ def _tell(out: Path, choice: ChosenPage, written: Written, *, as_json: bool) -> 
         what += f" and {counted(written.documents, 'document')} without one"
     if len(choice.rows) < choice.num_wanted:
         what += f", {_WHICH[choice.sort]} of {choice.num_wanted:,} rows"
-    print_out(printable(f"{out}: {what}, {written.size_bytes / 1e6:.1f} MB"))
+    if not quiet:
+        print_out(printable(f"{out}: {what}, {written.size_bytes / 1e6:.1f} MB"))

@@ -17,7 +17,7 @@ class BatchLimit:
     """Halved by a batch that does not fit, and doubled again, up to what it was, after a number of good ones: another
     process may have had the memory for a moment.
 
-    As the next size may never fit, each failure doubles that number, until the whole limit was good for as many.
+    As the next size may never fit, each failure doubles that number, until full batches have been good for as long.
     """
 
     def __init__(self, stage: Stage, largest: int, unit: str) -> None:
@@ -36,7 +36,10 @@ class BatchLimit:
         meter.batches_halved[self._stage] += 1
         logger.warning(
             "a %s batch did not fit the GPU's memory; the next %d have at most %d %s",
-            *(self._stage, self._wait, self.size, self._unit),
+            self._stage,
+            self._wait,
+            self.size,
+            self._unit,
         )
 
     def count_good(self) -> None:

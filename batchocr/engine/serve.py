@@ -42,7 +42,8 @@ _TRIM_INTERVAL_S = 10.0
 _QUIET_S = 1.0
 """How long an engine at work may say nothing."""
 _LEAST_MEASURED_S = 5.0
-_WARM_UP_PX, _WARM_UP_TOKENS = 112, 4
+_WARM_UP_PX, _WARM_UP_TOKENS = 28, 2
+"""Little to compute, as a CPU takes its time: the second token is a decode step's."""
 _MAX_NOT_FINITE = 3
 """If this many requests in a row end with values that are not finite, or fewer and there is nothing else to do, the
 device may be broken."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,21 +29,30 @@ from batchocr.tables.files import among, files_of, is_folder, report_path, witho
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
-from batchocr.tables.table import table_for
+from batchocr.tables.stored import table_bytes
+from batchocr.tables.table import writer_for
 
 logger = logging.getLogger(__name__)
 
 
 def read_into_table(
-    session: Session, config: Config, found: Found, out: Path, stop: StopSwitch, progress: Progress | None
+    session: Session,
+    config: Config,
+    found: Found,
+    out: Path,
+    stop: StopSwitch,
+    progress: Progress | None,
+    *,
+    name: str | None = None,
 ) -> Report:
-    """Read what was found into the table at `out`, or continue an unfinished one.
+    """Read what was found into the table at `out`, or continue an unfinished one. name: under which the report knows
+    the table, if it goes elsewhere in the end.
 
     A run that is stopped leaves its journal and builds no table; one that fails while reading or writing leaves its
     journal and a report. config: that of the session, or one that differs in what a call may choose. stop: new, of this
     run alone. Raises UsageError, OutputError, ModelError, EngineError.
     """
-    report_file = _report_file(out, config)
+    report_file, table = _report_file(out, config), valid_text(name or str(out))
     require_place(report_file)
     found = replace(found, documents=without_output(found.documents, among(files_of(out, report_file))))
     roots = tuple(map(valid_text, found.roots))
@@ -64,19 +71,20 @@ def read_into_table(
                 _read(run, journal, progress)
             _require_time(run)
             warn_of_documents_without_rows(run.plan, config)
-            worsened = {**journal.worsened_before, **count_worsened(run.plan, journal)}
-            warn_of_worsened(worsened)
+            journal.worsened |= count_worsened(run.plan, journal)
+            warn_of_worsened(journal.worsened)
             if run.plan.is_complete:
                 require_rows(run.plan, config)
                 rows = OutputRows(run.plan, journal, found, prune=config.prune)
                 whole = metadata if config.prune else journal.metadata
-                report = _write_table(run, journal, out, rows, whole, worsened)
+                report = _write_table(run, config, journal, out, rows, whole)
             else:
                 report = run.report()
         except Exception as error:
-            _report_failure(run, error, report_file)
+            _report_failure(run, error, report_file, table)
             raise
-        report = replace(report, worse_documents=len(worsened), worse_pages=sum(worsened.values()))
+        num_pages = sum(journal.worsened.values())
+        report = replace(report, table=table, worse_documents=len(journal.worsened), worse_pages=num_pages)
         write_report(report, report_file)
         if report.complete:
             journal.remove()
@@ -133,15 +141,14 @@ def _counting_on(result: PageResult, earlier: IndexedRow | None) -> PageResult:
 
 
 def _write_table(
-    run: Run, journal: Journal, out: Path, rows: OutputRows, metadata: RunMetadata, worsened: Mapping[str, int]
+    run: Run, config: Config, journal: Journal, out: Path, rows: OutputRows, metadata: RunMetadata
 ) -> Report:
     """Put the table in its place, unless it is there already. Raises OutputError."""
     began_s = time.monotonic()
     earlier = journal.earlier.metadata if journal.earlier else None
     is_same = earlier is not None and replace(metadata, batchocr_version=earlier.batchocr_version) == earlier
     if not (is_same and rows.are_the_table(in_order=not is_folder(out))):
-        ended = partial(journal.end, worsened=worsened)
-        table_for(out).write(out, rows, metadata, earlier=journal.earlier, written=ended)
+        writer_for(out, config.rows_per_part)(out, rows, metadata, earlier=journal.earlier, written=journal.end)
     run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality
     rows.log()
     return replace(
@@ -149,6 +156,8 @@ def _write_table(
         doubtful=rows.num_doubtful,
         rows_gone=sum(rows.gone.values()),
         rows_not_asked=sum(rows.not_asked.values()),
+        rows=rows.num_rows,
+        bytes=table_bytes(out),
     )
 
 
@@ -176,11 +185,11 @@ def _require_time(run: Run) -> None:
         )
 
 
-def _report_failure(run: Run, error: Exception, path: Path) -> None:
+def _report_failure(run: Run, error: Exception, path: Path, table: str) -> None:
     """Write the report of what was done until an error ended the run."""
     said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
     try:
-        write_report(run.report(valid_text(said)), path)
+        write_report(replace(run.report(valid_text(said)), table=table), path)
     except OutputError as in_the_way:
         logger.warning("there is no report of this run: %s", in_the_way)
     else:

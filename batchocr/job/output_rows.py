@@ -45,6 +45,7 @@ class OutputRows:
         """Of all rows."""
         self.num_doubtful = 0
         """Of the rows that this run is about."""
+        self._num_read = 0
         self._plan = plan
         self._journal = journal
         self._prune = prune
@@ -63,7 +64,7 @@ class OutputRows:
         if self._journal.sources():
             return False
         self._rows = [*self._rows]
-        kept = [row for row in self._rows if isinstance(row, Kept)]
+        kept = [row if isinstance(row, Kept) else Kept(row.number, row.number + 1) for row in self._rows]
         kept = kept if in_order else sorted(kept)
         begins, ends = [row.start for row in kept], [row.stop for row in kept]
         return [0, *ends] == [*begins, len(self._is_kept)]
@@ -72,12 +73,19 @@ class OutputRows:
         """Yield the rows, in order."""
         return iter(self._rows)
 
+    @property
+    def num_rows(self) -> int:
+        """How many there are."""
+        return int(np.count_nonzero(self._is_kept)) + self._num_read
+
     def _load(self, row: Unread) -> PageResult:
         result = self._journal.read(row.source, row.page_index)
         if row.version is not None:
             result = replace(result, file_bytes=row.version[0], file_mtime_ns=row.version[1])
-        self.quality.add(result)
-        self.num_doubtful += row.is_asked and is_doubtful(result)
+        if row.number < 0:
+            self._num_read += 1
+            self.quality.add(result)
+            self.num_doubtful += row.is_asked and is_doubtful(result)
         return result
 
     def log(self) -> None:
@@ -121,8 +129,8 @@ class OutputRows:
         for row in rows:
             if isinstance(row, Kept):
                 self._is_kept[row.start : row.stop] = True
-                if last is not None and (last.stop, last.version) == (row.start, row.version):
-                    last = Kept(last.start, row.stop, row.version)
+                if last is not None and last.stop == row.start:
+                    last = Kept(last.start, row.stop)
                     continue
             if last is not None:
                 yield last
@@ -216,7 +224,9 @@ class OutputRows:
     ) -> Kept | Unread:
         """One row, wherever it is. version: of its file as it is now."""
         touched = version if version != row.version else None
-        if row.length:
-            return Unread(source, row.page_index, is_asked, touched, self._load)
-        self._is_asked[row.offset] = is_asked
-        return Kept(row.offset, row.offset + 1, touched)
+        number = -1 if row.length else row.offset
+        if number >= 0:
+            self._is_asked[number], self._is_kept[number] = is_asked, True
+            if touched is None:
+                return Kept(number, number + 1)
+        return Unread(source, row.page_index, is_asked, touched, number, self._load)

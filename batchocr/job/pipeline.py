@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
-from batchocr.data import ErrorKind, Failure, PageResult
+from batchocr.data import ErrorKind, Failure, PageResult, counted
 from batchocr.errors import BatchOcrError
 from batchocr.job.document_run import Blame, RowKey
 from batchocr.job.progress import event
@@ -90,8 +90,8 @@ class Pipeline:
                 self._listen(0 if more else _TICK_S)
                 tick()
                 if stop.grace_is_over and not self._finished:
-                    num_left = self._scheduler.num_in_flight
-                    logger.warning("%d pages were not finished in time: the next run begins them again", num_left)
+                    left = counted(self._scheduler.num_in_flight, "page")
+                    logger.warning("not finished in time: %s, which the next run begins again", left)
                     return
         except BatchOcrError:
             while self._finished:

@@ -159,8 +159,8 @@ class ProgressLog:
         text = ", ".join([_count(state), *_particulars(state, elapsed_s)])
         if (left_s := _left_s(state, elapsed_s)) is not None:
             text += f", about {timedelta(seconds=round(left_s))} left"
-        rate = round(_rate(state, elapsed_s), 3)
-        logger.info("%s", text, extra=event("progress", **asdict(state), pages_per_second=rate))
+        told = {"pages_per_second": round(_rate(state, elapsed_s), 3), "seconds_left": left_s and round(left_s)}
+        logger.info("%s", text, extra=event("progress", **asdict(state), **told))
 
 
 def _bar_format(state: RunProgress, elapsed_s: float) -> str:

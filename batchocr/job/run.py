@@ -16,7 +16,7 @@ from batchocr.job.row_plan import RowPlan
 from batchocr.job.session import Session
 from batchocr.job.stats.bottleneck import name_bottleneck
 from batchocr.job.stats.ledger import Ledger
-from batchocr.job.stats.report import Report, make_report
+from batchocr.job.stats.report import Report, facts_of, make_report
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
 from batchocr.pages.input.sources import Found
@@ -64,6 +64,7 @@ class Run:
         )
         self.ledger = Ledger(len(found.documents), found.skipped, workers=session.workers, rates=config)
         self._config = config
+        self._inputs = found.inputs
         self._finished = finished
         self._on_load = on_load
         self._pool: WorkerPool | None = None
@@ -159,4 +160,5 @@ class Run:
         planned = session.device_plan if self._questions else None
         in_flight, on_gpu = (planned.pages_in_flight, planned.found.device != "cpu") if planned else (1, False)
         bottleneck = name_bottleneck(report, pages_in_flight=in_flight, on_gpu=on_gpu)
-        return replace(report, bottleneck=bottleneck, error=error, settings=session.settings())
+        facts = facts_of(self._inputs, self._config, self.stop.began_s)
+        return replace(report, bottleneck=bottleneck, error=error, settings=session.settings(), **facts)

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Container, Sequence
 from contextlib import suppress
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,6 @@ import pyarrow.compute as pc
 from batchocr.data import Document, ErrorKind, Status, valid_text
 from batchocr.option_values import PageSpec
 from batchocr.tables.settled import ERROR_KINDS, STATUSES, SettledColumns
-
-_BLOCK: Final = 1000
-"""Documents that are looked at together."""
 
 
 class SettledDocuments:
@@ -43,15 +39,13 @@ class SettledDocuments:
         self._documents = documents
         self._read_since = read_since
         self._asked, self._num_asked = table.asked(spec, retry_failed)
-        self._block: tuple[int, list[int]] = (0, [])
-        """The first of the documents that were looked at last, and how many rows each of them has."""
 
     def num_rows(self, index: int) -> int:
         """How many rows a document has that are asked for, if nothing else has to be known of it; else 0."""
-        start, numbers = self._block
-        if not start <= index < start + len(numbers):
-            start, numbers = self._block = index, self._look(index)
-        return numbers[index - start]
+        document, place = self._documents[index], self.places[index]
+        number = int(self._num_asked[place]) if place >= 0 else 0
+        of_file = self.table.file_bytes[place], self.table.file_mtime_ns[place]
+        return number if number and self._is_known(document) and version_of(document) == of_file else 0
 
     def take(self, index: int, num_rows: int) -> None:
         """Take so many rows of a document for rows of this run."""
@@ -70,17 +64,6 @@ class SettledDocuments:
         errors = self.table.error_kind[self.is_asked]
         kinds = np.bincount(errors[errors >= 0], minlength=len(ERROR_KINDS)).tolist()
         return Counter(dict(zip(STATUSES, statuses, strict=True))), +Counter(dict(zip(ERROR_KINDS, kinds, strict=True)))
-
-    def _look(self, start: int) -> list[int]:
-        """`num_rows` of some documents, from this one on, once their files are compared with what the table says."""
-        block = slice(start, start + _BLOCK)
-        places = self.places[block]
-        numbers = np.where(places >= 0, self._num_asked[places], 0).tolist()
-        sizes, times = self.table.file_bytes[places].tolist(), self.table.file_mtime_ns[places].tolist()
-        return [
-            number if number and self._is_known(document) and version_of(document) == (size, mtime_ns) else 0
-            for document, number, size, mtime_ns in zip(self._documents[block], numbers, sizes, times, strict=True)
-        ]
 
     def _is_known(self, document: Document) -> bool:
         """Whether the table knows all that there is to know of a document, if it has not changed."""

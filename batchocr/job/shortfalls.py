@@ -92,5 +92,5 @@ def _num_lost(source: str, state: DocumentState, journal: Journal) -> int:
 
 def _num_worse(source: str, state: DocumentState, journal: Journal) -> int:
     """How many pages of the current version of the document were read better before."""
-    rows = (journal.find(source, page_index) for page_index in journal.worsened(source))
+    rows = (journal.find(source, page_index) for page_index in journal.worse_pages(source))
     return sum(row is not None and row.doc_id == state.doc_id for row in rows)

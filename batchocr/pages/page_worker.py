@@ -195,12 +195,12 @@ class PageWorker:
 
 def _with_facts(page: Page, reader: Reader) -> Reader:
     """The reader, whose reading then has what is known of the page itself too."""
-    (width, height), dpi, lost, words = page.image.size, page.dpi, page.lost, page.words
+    (width, height), dpi, words, shortfalls = page.image.size, page.dpi, page.words, (page.lost, page.doubt)
     del page  # its pixels do not stay here while the model answers
     read = yield from reader
     return replace(
         read,
-        error_message="; ".join(filter(None, [lost, read.error_message])) or None,
+        error_message="; ".join(filter(None, [*shortfalls, read.error_message])) or None,
         text_layer_agreement=agreement_of(words, read.blocks),
         width=width,
         height=height,

@@ -44,8 +44,9 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=_DOWNLOADED))
     except (HFValidationError, HTTPError, OSError, RuntimeError) as error:
         # HTTPError: of httpx or httpx2. RuntimeError: hf_xet, which loads the large files, lost its server.
+        said = " ".join(str(error).split())
         raise ModelError(
-            f"the model {name} cannot be downloaded ({type(error).__name__}: {error}): run again to continue, or "
+            f"the model {name} cannot be downloaded ({type(error).__name__}: {said}): run again to continue, or "
             "download it on another machine and pass its folder as --model"
         ) from error
 

@@ -53,7 +53,8 @@ _LARGE_GPU = replace(
 )
 _LARGEST_GPU = replace(_LARGE_GPU, embedding_queue_tokens=65_536, llm_batch_size=512, layout_batch_size=8)
 _GPUS = (_LARGEST_GPU, _LARGE_GPU, _MEDIUM_GPU, _SMALL_GPU)
-"""A GPU gets the first of these for which it has the memory, by calculation (see `_bytes_beside_kv`); or the last."""
+"""A GPU gets the first of these for which it has the memory, by calculation (see `_bytes_beside_kv`); or the last.
+Measured on an H100 only."""
 
 
 def engine_limits(

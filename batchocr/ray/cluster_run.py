@@ -11,12 +11,12 @@ from typing import Unpack
 
 from batchocr.api import Inputs, ShowProgress, config_of, find_inputs, progress_of
 from batchocr.config import Config, flag_of
-from batchocr.data import counted
+from batchocr.data import counted, valid_text
 from batchocr.errors import NoInputError, OutputMismatchError, UsageError
 from batchocr.job.progress import Progress, event
 from batchocr.job.session import require_usable, settings_without_model
 from batchocr.job.stats.ledger import ExitReason
-from batchocr.job.stats.report import require_place
+from batchocr.job.stats.report import facts_of, require_place
 from batchocr.job.stop import StopSwitch, finish_on_interrupt
 from batchocr.machine import own_version
 from batchocr.options import Options
@@ -89,7 +89,7 @@ def run_with(
     if not items:
         raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")
     planned_s = time.perf_counter()
-    what = f"{len(found.documents):,} documents into {folder}, in {len(items):,} items"
+    what = f"{counted(len(found.documents), 'document')} into {folder}, in {counted(len(items), 'item')}"
     fields = {"out": str(folder), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
     fields |= {"model": config.model, "version": own_version()}
     logger.info("reading %s", what, extra=event("run_started", **fields))
@@ -97,6 +97,7 @@ def run_with(
     driver.run(joined(cluster.address), stop, progress)
     stop.phase = "finishing"
     report = _report_of(driver, config, found, len(items), stop, began_s=(started_s, planned_s))
+    report = replace(report, table=valid_text(str(folder)))
     if config.report:
         with atomic_file(Path(config.report)) as file:
             file.write(report.to_json().encode() + b"\n")
@@ -195,4 +196,6 @@ def _report_of(
         max_page_error_rate=config.max_page_error_rate,
         max_degraded_rate=config.max_degraded_rate,
         bottleneck=name_bottleneck(tally, actors),
+        rows=tally.done,
+        **facts_of(found.inputs, config, stop.began_s),
     )

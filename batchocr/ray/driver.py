@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from batchocr.config import Config
-from batchocr.data import Failure
+from batchocr.data import Failure, counted
 from batchocr.errors import BatchOcrError, EngineError, OutputError, OutputMismatchError
 from batchocr.job.progress import Progress, RunProgress, event
 from batchocr.job.stats.report import Setting
@@ -277,7 +277,7 @@ class Driver:
         if self._attempts[item.name] < most:
             self._waiting.append(item)
             return
-        logger.warning("%s took %d actors down: its %d rows failed", item.name, most, item.num_rows)
+        logger.warning("%s took %d actors down: failed with it: %s", item.name, most, counted(item.num_rows, "row"))
         self.tally.lost_twice += 1
         self._fail(item, f"it took {self._attempts[item.name]} actors down: {message}"[:2000])
 

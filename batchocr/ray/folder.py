@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-from batchocr.data import ErrorKind, Status
+from batchocr.data import ErrorKind, Status, counted
 from batchocr.errors import NotFoundError, OutputError, OutputMismatchError, PageError, UsageError, of_store
 from batchocr.ray.items import ClusterPlan, Item
 from batchocr.storage.objects import list_below, remove
@@ -241,7 +241,7 @@ class OutputFolder:
         for name in others:
             self.files.remove(name)
         if others:
-            logger.info("removed %d parts that are not of this run or whose documents have changed", len(others))
+            logger.info("removed %s of other runs or of documents that have changed", counted(len(others), "part"))
 
 
 def read_part(part: Path, metadata: RunMetadata, name: str) -> tuple[PartRows, set[tuple[str, int | None]]]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from batchocr.data import ErrorKind, Status, counted
 from batchocr.errors import ExitCode
 from batchocr.job.stats.ledger import ExitReason
-from batchocr.job.stats.report import Items, Setting, ratio
+from batchocr.job.stats.report import Items, RunFacts, Setting, ratio
 from batchocr.ray.folder import PartRows
 
 _WAITS = 0.1
@@ -44,7 +44,7 @@ class ActorReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterReport:
+class ClusterReport(RunFacts):
     """What came of a run on a cluster. Rates are per second of work, from the first actor that was ready to the end,
     for what was read in this run."""
 
@@ -98,26 +98,28 @@ class ClusterReport:
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds."""
         added = {"complete": self.complete, "exit_code": self.exit_code}
-        return json.dumps(asdict(self) | added, indent=2, ensure_ascii=False)
+        return json.dumps(
+            {"pages_per_second": self.pages_per_second} | asdict(self) | added, indent=2, ensure_ascii=False
+        )
 
     def to_text(self) -> str:
         """The report in a few lines."""
         items, parts, num_actors = self.items, self.parts, len(self.actors)
         lines = [
-            f"{self.pages_read:,} pages read at {self.pages_per_second:.2f} pages/s by "
+            f"{counted(self.pages_read, 'page')} read at {self.pages_per_second:.2f} pages/s by "
             f"{counted(num_actors, 'actor')} (plan {self.plan_seconds:.1f} s, start-up "
             f"{self.start_up_seconds:.1f} s, work {self.work_seconds:.1f} s)",
             "",
             f"rows         {items.found:,} = {items.ok:,} ok + {items.degraded:,} degraded + {items.failed:,} failed + "
-            f"{items.skipped:,} skipped + {items.not_reached:,} not reached; in {self.documents:,} documents",
+            f"{items.skipped:,} skipped + {items.not_reached:,} not reached; in {counted(self.documents, 'document')}",
             f"parts        {parts.planned:,}, of which {parts.already_done:,} were there before and {parts.read:,} "
             "were read now",
         ]
         if self.errors:
             lines.append("errors       " + ", ".join(f"{count:,} {kind}" for kind, count in self.errors.items()))
         lines += [
-            f"actor        {actor.pages_per_second:.2f} pages/s on {actor.node}: {actor.pages_read:,} pages in "
-            f"{actor.parts:,} parts, busy {ratio(actor.busy_seconds, actor.ready_seconds):.0%} of its time"
+            f"actor        {actor.pages_per_second:.2f} pages/s on {actor.node}: {counted(actor.pages_read, 'page')} "
+            f"in {counted(actor.parts, 'part')}, busy {ratio(actor.busy_seconds, actor.ready_seconds):.0%} of its time"
             for actor in self.actors
         ]
         lines += [f"actors lost  {self.actors_lost}"] if self.actors_lost else []

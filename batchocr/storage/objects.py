@@ -7,18 +7,19 @@ on. No message repeats what a store says in full, as it may quote a signature.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from batchocr.errors import (
     ChangedError,
@@ -34,6 +35,7 @@ from batchocr.errors import (
 from batchocr.storage.uris import CREDENTIALS, Uri, parse_uri
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
     from pyarrow.fs import FileInfo, FileSystem, NativeFile
 
 _CONNECT_S = 5
@@ -45,6 +47,8 @@ _CHUNK_BYTES = 8 * 2**20
 _CHUNK_WAITS_S = (0.2, 1.0, 3.0)
 _PIECE_BYTES = 64 * 2**20
 _AHEAD_BYTES = 2**20
+_AT_ONCE = 8
+"""Pieces of an object."""
 _NS = 10**9
 _CHANGED = "the object changed while it was fetched: run again to read it as it is now"
 
@@ -120,7 +124,7 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
     with stream:
         num_bytes, md5 = 0, hashlib.md5(usedforsecurity=False)
         while num_bytes < before.size:
-            data = _read_chunk(stream, num_bytes, uri, before)
+            data = _read_chunk(stream, num_bytes, _CHUNK_BYTES, uri, before)
             if not data:
                 break
             if time.monotonic() > deadline_s:
@@ -137,28 +141,74 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
     return replace(before, doubted=bool(re.fullmatch("[0-9a-f]{32}", etag)) and etag != md5.hexdigest())
 
 
-def _read_chunk(stream: NativeFile, offset: int, uri: Uri, before: StoredObject) -> bytes:
+def fetch_pieces(stored: StoredObject, file: BinaryIO, pieces: Iterable[tuple[int, int]]) -> None:
+    """Write these pieces of the object, each from one byte up to another, to the same places of the file.
+
+    Raises NotFoundError, UnreadableError, ChangedError, UsageError; OSError of the file.
+    """
+    uri = parse_uri(stored.uri, is_listed=True)
+    with _store_of(uri) as (system, base):
+        stream = system.open_input_file(_path(base, uri.key))
+
+    def fetch_piece(piece: tuple[int, int]) -> None:
+        start, stop = piece
+        os.pwrite(file.fileno(), _read_chunk(stream, start, stop - start, uri, stored), start)
+
+    with stream, ThreadPoolExecutor(_AT_ONCE) as fetching:
+        list(fetching.map(fetch_piece, pieces))
+    if _require_object(uri) != stored:
+        raise ChangedError(_CHANGED)
+
+
+def _read_chunk(stream: NativeFile, offset: int, num_bytes: int, uri: Uri, before: StoredObject) -> bytes:
     """The next bytes. An answer that is longer than what was asked for, as an error's may be for the last bytes of an
     object, is an error of its own to the client, which does not try again."""
     for wait_s in _CHUNK_WAITS_S:
         with suppress(UnreadableError), _reasons(uri):
-            return bytes(stream.read_at(_CHUNK_BYTES, offset))
+            return bytes(stream.read_at(num_bytes, offset))
         time.sleep(wait_s)
         if _require_object(uri) != before:
             raise ChangedError(_CHANGED)
     with _reasons(uri):
-        return bytes(stream.read_at(_CHUNK_BYTES, offset))
+        return bytes(stream.read_at(num_bytes, offset))
 
 
 @contextmanager
 def open_object(text: str) -> Iterator[BinaryIO]:
     """The object as a file, of which only what is read is fetched, and a little more. Raises NotFoundError,
-    UnreadableError, UsageError, also while it is read."""
+    UnreadableError, ChangedError, UsageError, also while it is read."""
     uri = parse_uri(text, is_listed=True)
-    with _store_of(uri) as (system, base):
-        raw: Any = system.open_input_file(_path(base, uri.key))
-        with io.BufferedReader(raw, _AHEAD_BYTES) as file:
-            yield file
+    stored = _require_object(uri)
+    with _store_of(uri) as (system, base), system.open_input_file(_path(base, uri.key)) as stream:
+        raw = _Ranges(partial(_read_chunk, stream, uri=uri, before=stored), stored.size)
+        yield io.BufferedReader(raw, _AHEAD_BYTES)
+
+
+class _Ranges(io.RawIOBase):
+    """What is read by ranges, as a file."""
+
+    def __init__(self, read_at: Callable[[int, int], bytes], size: int) -> None:
+        self._read_at, self._size, self._offset = read_at, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        offset += (0, self._offset, self._size)[whence]
+        if offset < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._offset = offset
+        return offset
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer)
+        data = self._read_at(self._offset, len(view)) if self._offset < self._size else b""
+        view[: len(data)] = data
+        self._offset += len(data)
+        return len(data)
 
 
 def require_object(text: str) -> StoredObject:

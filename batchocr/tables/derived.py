@@ -25,6 +25,7 @@ from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, fr
 
 _NEEDED: Final = ("source", "page_index", "status", "markdown", "blocks")
 _BLOCK_FIELDS: Final = frozenset([*(field.name for field in fields(Block)), "output_tokens"])  # see Block.tokens
+_MAGIC: Final = b"PAR1"
 _ROWS_AT_ONCE: Final = 64
 _MAX_PAGES: Final = 1 << 20
 """What is made of a document may have an entry for each page before its last."""
@@ -79,7 +80,10 @@ def file_rows(path: Path, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]
             for batch in table.iter_batches(_ROWS_AT_ONCE, columns=present):
                 yield from batch.to_pylist()
     except pa.ArrowException as error:
-        raise OutputError(f"cannot read {path}: {error}") from error
+        with reading(path), open(path, "rb") as file:
+            is_parquet = file.read(len(_MAGIC)) == _MAGIC
+        reason = error if is_parquet else "it is no Parquet file, and JSON Lines have a name in .jsonl"
+        raise OutputError(f"cannot read {path}: {reason}") from error
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -24,6 +24,7 @@ from batchocr.tables.schema import (
     require_same_settings,
     require_same_shard,
 )
+from batchocr.tables.stored import present
 from batchocr.tables.table import StoredTable, could_be_table, table_for
 
 logger = logging.getLogger(__name__)
@@ -108,10 +109,10 @@ def table_to_continue(out: Path, metadata: RunMetadata) -> StoredTable | None:
     Raises OutputMismatchError if the table is of other settings, another shard or not ours, OutputError if it is
     damaged.
     """
-    if not table_file(out).exists():
+    if not present(table_file(out)).exists():
         require_ours(out)
         return None
-    found = table_for(out).open_table(out)
+    found = table_for(out).open_table(present(out))
     if found is None:
         raise OutputMismatchError(
             f"{out} was not written by this version of batchocr, or is damaged: choose another --out, or replace it "
@@ -133,8 +134,8 @@ def dtype_of_rows(out: Path) -> DType | None:
     with suppress(OutputError, OSError):
         if journal_path(out).is_file() and (header := header_of_journal(out)):
             return dtype_of(header.metadata)
-        if out.is_file():
-            return dtype_of(table_for(out).read_metadata(out))
+        if present(table_file(out)).is_file():
+            return dtype_of(table_for(out).read_metadata(present(out)))
     return None
 
 

@@ -22,6 +22,9 @@ TABLE_SUFFIXES = (".parquet", ".jsonl")
 CLUSTER_PLAN_NAME = "run.json"
 """Of the plan of a run on a cluster."""
 
+PARTS_METADATA_NAME = "table.json"
+"""Of what stands once for a folder of parts."""
+
 _CLUSTER_PART = re.compile(r"part-[0-9]{6,}-[0-9a-f]{16}\.parquet")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 
@@ -38,7 +41,7 @@ def journal_path(out: Path) -> Path:
 
 def metadata_path(out: Path) -> Path:
     """Where the metadata of a JSON Lines table are, or of a folder of parts."""
-    return out / "table.json" if is_folder(out) else out.with_name(out.name + ".meta.json")
+    return out / PARTS_METADATA_NAME if is_folder(out) else out.with_name(out.name + ".meta.json")
 
 
 def table_file(out: Path) -> Path:
@@ -85,7 +88,7 @@ def is_cluster_part(name: str) -> bool:
 def how_to_restore(path: Path) -> str:
     """What to do about a table that is damaged."""
     if is_cluster_part(path.name):
-        return "restore it, or delete it and run the same `batchocr ray` again, which reads its documents again"
+        return "restore it, or delete it and run the same command again, which reads its documents again"
     return "restore it, or read the documents again with `batchocr run --overwrite`"
 
 
@@ -97,7 +100,9 @@ def is_beside_a_table(name: str) -> bool:
 def files_of(out: Path, report: Path) -> list[Path]:
     """The paths that a run with this table and this report may write, whether or not they exist; of parts, only those
     that do."""
-    tables = [path for path in out.iterdir() if is_cluster_part(path.name)] if is_folder(out) else [out]
+    tables = [out]
+    if is_folder(out):
+        tables = [out / final_name(name) for name in os.listdir(out) if is_cluster_part(name)]
     return [*tables, journal_path(out), metadata_path(out), report]
 
 

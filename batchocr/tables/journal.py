@@ -12,15 +12,15 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import lru_cache
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
-from pydantic import TypeAdapter
+from pydantic_core import from_json
+from pydantic_core import to_json as to_json_bytes
 
 from batchocr.data import PageResult, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
@@ -46,18 +46,9 @@ _SYNC_INTERVAL_S: Final = 3.0
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEnd:
-    """The last line of a run that has read everything."""
-
-    table: str
-    """The digest of the table that all rows before it are in, if the run has lived to put it in its place."""
-    worsened: Mapping[str, int]
-    """By document, how many pages came out worse than in the table that it replaces."""
-
-
-_END: Final = TypeAdapter(JournalEnd)
 _END_START: Final = b'{"table":'
+"""Of the last line of a run that has read everything. It says `table`, the digest of the table that all rows before it
+are in, if the run has lived to put it in its place; and `worsened`, by document, how many pages came out worse."""
 
 
 class Journal:
@@ -71,8 +62,9 @@ class Journal:
         self.path = path
         self.metadata = metadata
         self.earlier: StoredTable | None = None
-        self.worsened_before: Mapping[str, int] = {}
-        """By document, the pages that came out worse in a run that made this table and was killed before its report."""
+        self.worsened: dict[str, int] = {}
+        """By document, how many pages came out worse, for the report: also those of a run that made this table and was
+        killed before it."""
         self._file = file
         self._index = RowIndex(lru_cache(1)(lambda source: self.earlier.columns.rows(source) if self.earlier else ()))
         self._is_redundant = False
@@ -150,7 +142,7 @@ class Journal:
         """What is known about one row; None if it is not finished."""
         return self._index.find(valid_text(source), page_index)
 
-    def worsened(self, source: str) -> Collection[int | None]:
+    def worse_pages(self, source: str) -> Collection[int | None]:
         """The pages of a document that had a better row before, of an earlier version of the file."""
         return self._index.worsened(valid_text(source))
 
@@ -167,12 +159,12 @@ class Journal:
             raise OutputError(f"{self.path} is damaged at byte {row.offset}: run again to read that page again")
         return result
 
-    def end(self, table: str, worsened: Mapping[str, int]) -> None:
+    def end(self, table: str) -> None:
         """Record, before a table takes its place, that all rows are in it: by its digest, the next run knows it, should
-        this one be killed before it has deleted the journal. worsened: for the report. Raises OutputError."""
+        this one be killed before it has deleted the journal. Raises OutputError."""
         with writing(self.path):
             self._is_redundant = False
-            _write_whole(self._file, checked_line(_END.dump_json(JournalEnd(table, worsened))))
+            _write_whole(self._file, checked_line(to_json_bytes({"table": table, "worsened": self.worsened})))
             self._sync()
 
     def remove(self) -> None:
@@ -224,9 +216,9 @@ class Journal:
                 if self._index.take(line):
                     continue
                 if (end := _end_in(line)) is not None:
-                    if self.earlier is not None and self.earlier.digest == end.table:
+                    if self.earlier is not None and self.earlier.digest == end["table"]:
                         self._index.forget()
-                        self.worsened_before = end.worsened
+                        self.worsened.update(end["worsened"])
                 elif number > 1:
                     damaged.append(number)
         self._file.truncate(self._index.end)
@@ -263,15 +255,15 @@ def read_row(file: FileIO | BinaryIO, row: IndexedRow) -> PageResult | None:
     return from_row(row_of(line)) if is_sound(line) else None
 
 
-def _end_in(line: bytes) -> JournalEnd | None:
+def _end_in(line: bytes) -> dict[str, Any] | None:
     """What a line says of the table that was made of those before it; None if it is another line, or damaged."""
-    return _END.validate_json(line) if line.startswith(_END_START) and is_sound(line) else None
+    return from_json(line) if line.startswith(_END_START) and is_sound(line) else None
 
 
 def _ends(out: Path) -> list[str]:
     """The digests of the tables that were made of an unfinished journal; mostly none."""
     with journal_path(out).open("rb") as lines:
-        return [end.table for line in lines if (end := _end_in(line))]
+        return [end["table"] for line in lines if (end := _end_in(line))]
 
 
 def unfinished_rows(out: Path) -> Iterator[PageResult]:
@@ -292,7 +284,7 @@ def unfinished_rows(out: Path) -> Iterator[PageResult]:
         index.end = lines.tell()
         for line in lines:
             end = None if index.take(line) else _end_in(line)
-            if end and earlier and end.table == earlier.digest:
+            if end and earlier and end["table"] == earlier.digest:
                 index.forget()
         in_table = earlier.columns.sources.to_pylist() if earlier else []
         for source in dict.fromkeys([*in_table, *index.sources()]):

@@ -144,12 +144,9 @@ class JsonLinesTable:
 
     def kept(self, rows: Kept) -> Iterator[bytes]:
         """The lines of these rows, in the columns of this version."""
-        if rows.version is None and self.metadata.schema_version == SCHEMA_VERSION:
+        if self.metadata.schema_version == SCHEMA_VERSION:
             return self._pieces(self._offsets[rows.start], self._offsets[rows.stop])
-        results = self.rows(rows.start, rows.stop)
-        if (version := rows.version) is not None:
-            results = (replace(row, file_bytes=version[0], file_mtime_ns=version[1]) for row in results)
-        return (to_json(row) + b"\n" for row in results)
+        return (to_json(row) + b"\n" for row in self.rows(rows.start, rows.stop))
 
     def _line(self, row: int) -> bytes:
         return b"".join(self._pieces(self._offsets[row], self._offsets[row + 1]))

@@ -176,10 +176,13 @@ def _readable(path: Path, metadata: RunMetadata) -> RunMetadata:
 def _why_none(name: str, *, partial: bool) -> str:
     if os.path.isfile(name):
         return f"{name} is not a table, but a file that a run leaves beside one: name the table"
+    if os.path.isdir(name):
+        return f"there is no table in the folder {name}"
     if partial:
         return f"there is no table {name}, nor the journal of one"
     if os.path.isfile(journal_path(Path(name))):
-        return f"there is no table {name} yet: its run is unfinished; --partial takes what it has read so far"
+        told = f"there is no table {name} yet: its run is unfinished"
+        return f"{told}; view, export, audit and compare take what it has read so far with --partial"
     return f"there is no table {name}: was the run finished? `batchocr run` builds it at its end"
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +29,8 @@ from batchocr.errors import OutputError
 from batchocr.tables.atomic import atomic_file, reading
 from batchocr.tables.files import how_to_restore
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, from_row, to_row
-from batchocr.tables.settled import SETTLED_SCHEMA, Kept, Row, SettledColumns, read
+from batchocr.tables.settled import LEAVES, Kept, Row, SettledColumns, read
+from batchocr.tables.stored import complete
 
 ROW_GROUP_PAGES = 256
 
@@ -36,20 +38,13 @@ _ROWS_AT_ONCE = 4
 """Rows made into Python objects at a time. Whole row groups, in each of 40 parts that were merged, took 250 MB more and
 no less time."""
 
-_DIGEST_KEY = "batchocr.sha256"
+_SAID = re.compile(rb"batchocr\.(bytes|footer_sha256|sha256)(?:\x18\x14(.{20})|\x18\x40(.{64}))", re.DOTALL)
+"""What a file says of itself. Thrift's compact protocol writes a pair of strings as the key, the type of the next
+field, the value's length, the value."""
 _NO_DIGEST = b"0" * 64
-_BEFORE_DIGEST = _DIGEST_KEY.encode() + b"\x18\x40"
-"""What stands before the digest in the file: Thrift's compact protocol writes a pair of strings as the key, the type of
-the next field, the value's length, the value."""
-
-_FOOTER_KEY = "batchocr.footer_sha256"
-_BEFORE_FOOTER = _FOOTER_KEY.encode() + b"\x18\x40"
+_NO_SIZE = b"0" * 20
 _FOOTER_END = struct.Struct("<I4x")
 """How long the footer is, which says where the pages are and what they mean, and a magic number."""
-
-_SIZE_KEY = "batchocr.bytes"
-_NO_SIZE = b"0" * 20
-_BEFORE_SIZE = _SIZE_KEY.encode() + b"\x18\x14"
 
 _MAX_TAIL_BYTES = 1 << 20
 """Behind the digest come only some names and types; before it, what says where the pages are can be hundreds of MB."""
@@ -58,7 +53,6 @@ _CHUNK_BYTES = 1 << 20
 
 _LOOKED_AT_ONCE = 1 << 11
 """Rows, when only a few columns are read."""
-_OF_BLOCKS = ("blocks.list.element.confidence", "blocks.list.element.finish_reason")
 
 _SOUND: set[tuple[int, int, int, int]] = set()
 """Files whose digest this process has compared, by device, inode, size and time of change: each is hashed once."""
@@ -95,15 +89,18 @@ def write_into(file: BinaryIO, rows: Iterable[Row], metadata: RunMetadata, earli
     with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
         for group in _grouped(rows, earlier):
             writer.write_table(_as_arrow(group, earlier))
-        digests = dict.fromkeys((_FOOTER_KEY, _DIGEST_KEY), _NO_DIGEST.decode())
-        writer.add_key_value_metadata({_SIZE_KEY: _NO_SIZE.decode(), **digests})
-    num_bytes = file.seek(0, os.SEEK_END)
-    _fill_in(file, _BEFORE_SIZE, b"%020d" % num_bytes)
-    _fill_in(file, _BEFORE_FOOTER, _footer_digest(file))
-    position = _find(file, _BEFORE_DIGEST)
-    assert position is not None
-    digest = _digest_without(file, position)
-    _fill_in(file, _BEFORE_DIGEST, digest)
+        digests = dict.fromkeys(("batchocr.footer_sha256", "batchocr.sha256"), _NO_DIGEST.decode())
+        writer.add_key_value_metadata({"batchocr.bytes": _NO_SIZE.decode(), **digests})
+    places = {key: place for key, (place, _) in _said(file).items()}
+
+    def fill_in(key: str, value: bytes) -> None:
+        file.seek(places[key])
+        file.write(value)
+
+    fill_in("bytes", b"%020d" % file.seek(0, os.SEEK_END))
+    fill_in("footer_sha256", _footer_digest(file))
+    digest = _digest_without(file, places["sha256"])
+    fill_in("sha256", digest)
     return digest.decode()
 
 
@@ -147,7 +144,7 @@ def _as_arrow(group: Iterable[Row], earlier: Earlier | None) -> pa.Table:
 def open_table(path: Path) -> ParquetTable | None:
     """A table of ours; None if it is none. Raises OutputError if it is one and its footer is damaged."""
     with reading(path), ExitStack() as undo:
-        file = undo.enter_context(open(path, "rb"))
+        file = undo.enter_context(open(path, "rb", buffering=0))  # a copy is completed while it is open
         if not _has_sound_footer(path, file):
             return None
         parquet = pq.ParquetFile(file, page_checksum_verification=True)
@@ -200,7 +197,7 @@ class ParquetTable:
     @property
     def digest(self) -> str:
         """By which a run knows the table again."""
-        return _value(self._file, _BEFORE_DIGEST, _NO_DIGEST).decode()
+        return _said(self._file)["sha256"][1].decode()
 
     @cached_property
     def columns(self) -> SettledColumns:
@@ -219,8 +216,8 @@ class ParquetTable:
     @cached_property
     def _names(self) -> Sequence[str]:
         schema = self._parquet.schema
-        leaves = [schema.column(index).path for index in range(len(schema))]
-        return [leaf for leaf in leaves if leaf in (*SETTLED_SCHEMA.names, *_OF_BLOCKS)]
+        leaves = (schema.column(index).path for index in range(len(schema)))
+        return [leaf for leaf in leaves if leaf in LEAVES]
 
     def rows(self, start: int, stop: int) -> Iterator[PageResult]:
         """Yield these rows, in order."""
@@ -233,13 +230,7 @@ class ParquetTable:
     def kept(self, rows: Kept) -> pa.Table:
         """These rows, in the columns of this version."""
         with self._sound():
-            table = pa.concat_tables(map(_in_these_columns, self._groups(rows.start, rows.stop)))
-        for name, value in zip(("file_bytes", "file_mtime_ns"), rows.version or (), strict=False):
-            index = PAGE_SCHEMA.get_field_index(name)
-            table = table.set_column(
-                index, PAGE_SCHEMA.field(index), pa.repeat(pa.scalar(value, pa.int64()), len(table))
-            )
-        return table
+            return pa.concat_tables(map(_in_these_columns, self._groups(rows.start, rows.stop)))
 
     def _groups(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield what of each row group is between these rows: all columns, or some. The last one that was read is kept,
@@ -276,62 +267,43 @@ def _in_these_columns(table: pa.Table) -> pa.Table:
 def _has_sound_footer(path: Path, file: BinaryIO) -> bool:
     """Whether the file has the digests of a table of ours; of one without a digest of its footer, all is hashed. Raises
     OutputError if it is not as it was written."""
-    if _find(file, _BEFORE_FOOTER) is None:
+    said = _said(file)
+    _, size = said.get("bytes", (0, b""))
+    if size.isdigit() and int(size) != file.seek(0, os.SEEK_END):
+        return False  # another program wrote it, with the metadata of a table of ours: damage does not change the size
+    if "footer_sha256" not in said:
         return _has_sound_digest(path, file)
-    if _is_derived(file):
-        return False
-    if _value(file, _BEFORE_FOOTER, _NO_DIGEST) != _footer_digest(file):
+    if said["footer_sha256"][1] != _footer_digest(file):
         raise OutputError(f"{path} was damaged or changed since it was written: {how_to_restore(path)}")
     return True
 
 
 def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
     """Whether the file has a digest, as every table of ours. Raises OutputError if that is the digest of another."""
-    at = os.fstat(file.fileno())
-    version = at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns
-    if version in _SOUND:
+    if _version(file) in _SOUND:
         return True
-    position = _find(file, _BEFORE_DIGEST)
-    if position is None:
+    if (said := _said(file).get("sha256")) is None:
         return False
-    file.seek(position)
-    found = file.read(len(_NO_DIGEST))
-    if found != _digest_without(file, position):
-        if _is_derived(file):
-            return False
+    complete(path)
+    place, digest = said
+    if digest != _digest_without(file, place):
         raise OutputError(f"{path} was damaged or changed since it was written: {how_to_restore(path)}")
-    _SOUND.add(version)
+    _SOUND.add(_version(file))
     return True
 
 
-def _is_derived(file: BinaryIO) -> bool:
-    """Whether another program wrote the file, with the metadata of a table of ours: damage does not change the size."""
-    said = _value(file, _BEFORE_SIZE, _NO_SIZE)
-    return said.isdigit() and int(said) != file.seek(0, os.SEEK_END)
+def _version(file: BinaryIO) -> tuple[int, int, int, int]:
+    """By which `_SOUND` knows a file."""
+    at = os.fstat(file.fileno())
+    return at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns
 
 
-def _find(file: BinaryIO, before: bytes) -> int | None:
-    """Where the value behind this is in a table of ours; None if there is none."""
+def _said(file: BinaryIO) -> dict[str, tuple[int, bytes]]:
+    """What a table of ours says of itself: where that is in the file, and what it is."""
     start = max(0, file.seek(0, os.SEEK_END) - _MAX_TAIL_BYTES)
     file.seek(start)
-    position = file.read(_MAX_TAIL_BYTES).rfind(before)
-    return None if position < 0 else start + position + len(before)
-
-
-def _value(file: BinaryIO, before: bytes, empty: bytes) -> bytes:
-    """The value behind this, which is as long as an empty one; nothing if there is none."""
-    if (position := _find(file, before)) is None:
-        return b""
-    file.seek(position)
-    return file.read(len(empty))
-
-
-def _fill_in(file: BinaryIO, before: bytes, value: bytes) -> None:
-    """Write the value behind this in a table that is being written."""
-    position = _find(file, before)
-    assert position is not None
-    file.seek(position)
-    file.write(value)
+    found = [(said, said.lastindex or 0) for said in _SAID.finditer(file.read(_MAX_TAIL_BYTES))]
+    return {said[1].decode(): (start + said.start(value), said[value]) for said, value in found}
 
 
 def _footer_digest(file: BinaryIO) -> bytes:
@@ -340,11 +312,7 @@ def _footer_digest(file: BinaryIO) -> bytes:
     (length,) = _FOOTER_END.unpack(file.read(_FOOTER_END.size))
     start = max(0, file.seek(0, os.SEEK_END) - _FOOTER_END.size - length)
     file.seek(start)
-    footer = bytearray(file.read())
-    for before in (_BEFORE_FOOTER, _BEFORE_DIGEST):
-        position = footer.rfind(before)
-        if position >= 0:
-            footer[position + len(before) : position + len(before) + len(_NO_DIGEST)] = _NO_DIGEST
+    footer = _SAID.sub(lambda said: said[0][: -len(_NO_DIGEST)] + _NO_DIGEST if said[3] else said[0], file.read())
     return hashlib.sha256(footer).hexdigest().encode()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 from bisect import bisect_right
 from collections import defaultdict
@@ -19,7 +18,6 @@ from functools import cached_property
 from itertools import accumulate, chain, count, groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
@@ -28,11 +26,17 @@ from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables import parquet
 from batchocr.tables.atomic import atomic_file, reading
-from batchocr.tables.files import CLUSTER_PLAN_NAME, final_name, is_cluster_part, journal_path, metadata_path
+from batchocr.tables.files import (
+    CLUSTER_PLAN_NAME,
+    CLUSTER_REPORT_NAME,
+    final_name,
+    is_cluster_part,
+    journal_path,
+    metadata_path,
+)
 from batchocr.tables.schema import RunMetadata, metadata_from_json, metadata_to_json
 from batchocr.tables.settled import Kept, Row, SettledColumns
-
-ROWS_PER_PART: Final = 1 << 14
+from batchocr.tables.stored import present, stored_copy
 
 
 def write(
@@ -42,44 +46,41 @@ def write(
     *,
     earlier: PartsTable | None = None,
     written: Callable[[str], None] = lambda digest: None,
+    rows_per_part: int,
 ) -> None:
     """Write the parts that change, all of them before the first takes its place. Raises OutputError.
 
     earlier: the table of which rows are kept. written: called with the digest of the whole just before that.
+    rows_per_part: the most; a part has more only if its one document has.
     """
     before = part_names(folder)
     digests = dict(earlier.digests) if earlier else {}
-    filled = (of_part for _, of_part in _filled(rows, ROWS_PER_PART))
-    parts = _changed(rows, earlier) if earlier else zip(_names(before), filled, strict=False)
+    numbered = groupby(_numbered(rows, rows_per_part, rows_per_part), key=itemgetter(0))
+    filled = (map(itemgetter(1), of_part) for _, of_part in numbered)
+    parts = _changed(rows, earlier, rows_per_part) if earlier else zip(_names(before), filled, strict=False)
+    no_longer = ((name, ()) for name in before if name not in digests)  # with --overwrite
     with ExitStack() as replacing:
-        for name, of_part in parts:
+        for name, of_part in chain(parts, no_longer):
             file = replacing.enter_context(atomic_file(folder / name))
             digests[name] = parquet.write_into(file, of_part, metadata, earlier)
         written(_digest(digests))
         with atomic_file(metadata_path(folder)) as file:
             file.write(checked_line(metadata_to_json(metadata)))
-    for name in set(before).difference(digests):  # with --overwrite
-        (folder / name).unlink()
 
 
-def _filled(rows: Iterable[Row], room: int) -> Iterator[tuple[int, Iterable[Row]]]:
-    """Yield the rows part by part, each with its number. room: for how many rows there is some in part 0, which gets
+def _numbered(rows: Iterable[Row], rows_per_part: int, room: int) -> Iterator[tuple[int, Row]]:
+    """Yield the rows, each with the number of its part. room: for how many rows there is some in part 0, which gets
     none if its first document does not fit."""
-
-    def numbered() -> Iterator[tuple[int, Row]]:
-        part, left = 0, room
-        for _, of_document in groupby(rows, key=attrgetter("source")):
-            document = [*of_document]
-            if len(document) > left and left < ROWS_PER_PART:
-                part, left = part + 1, ROWS_PER_PART
-            left -= len(document)
-            yield from ((part, row) for row in document)
-
-    for part, of_part in groupby(numbered(), key=itemgetter(0)):
-        yield part, map(itemgetter(1), of_part)
+    part, left = 0, room
+    for _, of_document in groupby(rows, key=attrgetter("source")):
+        document = [*of_document]
+        if len(document) > left and left < rows_per_part:
+            part, left = part + 1, rows_per_part
+        left -= len(document)
+        yield from ((part, row) for row in document)
 
 
-def _changed(rows: Iterable[Row], earlier: PartsTable) -> Iterator[tuple[str, Sequence[Row]]]:
+def _changed(rows: Iterable[Row], earlier: PartsTable, rows_per_part: int) -> Iterator[tuple[str, Sequence[Row]]]:
     """Yield each part that changes: its name and its rows, in the order of all rows."""
     names = [*earlier.digests]
     parts: defaultdict[int, list[tuple[int, Row]]] = defaultdict(list, {part: [] for part in range(len(names))})
@@ -88,16 +89,17 @@ def _changed(rows: Iterable[Row], earlier: PartsTable) -> Iterator[tuple[str, Se
     for order, row in enumerate(rows):
         if isinstance(row, Kept):
             for part, start, stop in earlier.divided(row.start, row.stop):
-                parts[part].append((order, Kept(start, stop, row.version)))
+                parts[part].append((order, Kept(start, stop)))
         elif (document := earlier.columns.document_of(row.source)) is not None:
             parts[earlier.part_of(int(earlier.columns.first[document]))].append((order, row))
         else:
             orders[row.source, row.page_index] = order
             new.append(row)
     last = max(0, len(names) - 1)
-    room = ROWS_PER_PART - sum(row.stop - row.start if isinstance(row, Kept) else 1 for _, row in parts[last])
-    for part, filled in _filled(new, room):
-        parts[last + part] += [(orders[row.source, row.page_index], row) for row in filled if not isinstance(row, Kept)]
+    room = rows_per_part - sum(row.stop - row.start if isinstance(row, Kept) else 1 for _, row in parts[last])
+    for part, row in _numbered(new, rows_per_part, room):
+        assert not isinstance(row, Kept)
+        parts[last + part].append((orders[row.source, row.page_index], row))
     for (part, numbered), name in zip(sorted(parts.items()), _names(names), strict=False):
         of_part = [row for _, row in sorted(numbered, key=itemgetter(0))]
         if not earlier.is_part(part, of_part):
@@ -105,9 +107,16 @@ def _changed(rows: Iterable[Row], earlier: PartsTable) -> Iterator[tuple[str, Se
 
 
 def part_names(folder: Path) -> list[str]:
-    """The parts in a folder, in order."""
+    """The parts in a folder, in order, with those that a store has in its place."""
+    return sorted(name for name in _files(folder) if is_cluster_part(name) and final_name(name) == name)
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """What is in a folder, by name, with the copies of what a store has in its place."""
+    places = stored_copy(folder / "any").parent, folder
     with reading(folder):
-        return sorted(name for name in os.listdir(folder) if is_cluster_part(name) and final_name(name) == name)
+        files = [file for place in places if place.is_dir() for file in place.iterdir()]
+    return {file.name: file for file in files if not file.name.startswith(".")}
 
 
 def _names(before: Sequence[str]) -> Iterator[str]:
@@ -124,7 +133,7 @@ def _digest(digests: Mapping[str, str]) -> str:
 
 def read_metadata(folder: Path) -> RunMetadata | None:
     """What stands in `table.json`; None if there is none. Raises OutputError if it is damaged."""
-    path = metadata_path(folder)
+    path = present(metadata_path(folder))
     if not path.is_file():
         return None
     with reading(path):
@@ -150,10 +159,11 @@ def read_rows(folder: Path) -> Iterator[PageResult]:
 def require_ours(folder: Path) -> None:
     """Raise OutputMismatchError if the folder holds tables that no run into it has put there, as those of shards or of
     a cluster; or any other files, if no run has begun there."""
-    names = {name for name in os.listdir(folder) if not name.startswith(".")}
+    files = _files(folder)
     of_run = {path.name for path in (metadata_path(folder), journal_path(folder))}
-    is_begun = CLUSTER_PLAN_NAME not in names and any((folder / name).stat().st_size for name in names & of_run)
-    others = {name for name in names - of_run if not is_begun or name.endswith((".parquet", ".jsonl"))}
+    is_begun = CLUSTER_PLAN_NAME not in files and any(files[name].stat().st_size for name in files.keys() & of_run)
+    others = {name for name in files.keys() - of_run if not is_begun or name.endswith((".parquet", ".jsonl"))}
+    others.discard(CLUSTER_REPORT_NAME)  # of a run that failed before it had a row
     if others := {name for name in others if not (is_begun and is_cluster_part(name))}:
         raise OutputMismatchError(
             f"{folder} holds {min(others)}, which is not of a run into this folder: name another folder as --out, or a "
@@ -167,7 +177,7 @@ class PartsTable:
 
     def __init__(self, folder: Path, metadata: RunMetadata) -> None:
         self.metadata = metadata
-        self._folder = folder
+        self._files = _files(folder)
         self.digests: dict[str, str] = {}
         """Of each part, by its name."""
         lengths = []
@@ -193,15 +203,13 @@ class PartsTable:
 
     def rows(self, start: int, stop: int) -> Iterator[PageResult]:
         """Yield these rows, in order."""
-        for part, begin, end in self.divided(start, stop):
-            yield from self._part(part).rows(begin - self._starts[part], end - self._starts[part])
+        for part, begin, end in self._within(start, stop):
+            yield from part.rows(begin, end)
 
     def kept(self, rows: Kept) -> pa.Table:
         """These rows, in the columns of this version."""
-        return pa.concat_tables(
-            self._part(part).kept(Kept(begin - self._starts[part], end - self._starts[part], rows.version))
-            for part, begin, end in self.divided(rows.start, rows.stop)
-        )
+        within = self._within(rows.start, rows.stop)
+        return pa.concat_tables(part.kept(Kept(begin, end)) for part, begin, end in within)
 
     def divided(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """The rows by parts: the number of each part, its first row of these, and the one after its last."""
@@ -224,13 +232,13 @@ class PartsTable:
         return len(kept) == len(rows) and [self._starts[part], *ends] == [*begins, self._starts[part + 1]]
 
     def _settled(self, start: int, stop: int) -> pa.Table:
-        return pa.concat_tables(
-            (
-                self._part(part).settled(begin - self._starts[part], end - self._starts[part])
-                for part, begin, end in self.divided(start, stop)
-            ),
-            promote_options="default",
-        )
+        settled = (part.settled(begin, end) for part, begin, end in self._within(start, stop))
+        return pa.concat_tables(settled, promote_options="default")
+
+    def _within(self, start: int, stop: int) -> Iterator[tuple[parquet.ParquetTable, int, int]]:
+        """The rows by parts: each part, open, and where in it they begin and end."""
+        for part, begin, end in self.divided(start, stop):
+            yield self._part(part), begin - self._starts[part], end - self._starts[part]
 
     def _looked_at(self, name: str) -> Iterator[pa.RecordBatch]:
         with closing(self._opened(name)) as part:
@@ -245,7 +253,7 @@ class PartsTable:
         return self._last
 
     def _opened(self, name: str) -> parquet.ParquetTable:
-        part = parquet.open_table(self._folder / name)
+        part = parquet.open_table(self._files[name])
         if part is None or part.digest != self.digests.get(name, part.digest):
-            raise OutputError(f"{self._folder / name} is no part of this table, or was replaced: run again")
+            raise OutputError(f"{self._files[name]} is no part of this table, or was replaced: run again")
         return part

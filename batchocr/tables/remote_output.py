@@ -1,7 +1,8 @@
-"""Tables in an object store: fetched to be read; an output is made in a local folder, and put there at the end, whole.
+"""Tables in an object store: fetched to be read; an output is made in a local folder, and put there at the end, whole,
+or of a folder of parts those that the run has changed.
 
-Before a run that folder holds a journal, if rows are to be read or tried again, or a table, if that was not put.
-Otherwise the table in the store is fetched, so that a run into it continues it.
+Before a run the local folder holds a journal, if rows are to be read or tried again, or a table, if that was not put.
+What the store has is brought beside it (`tables/stored`), so that a run into it continues it.
 """
 
 from __future__ import annotations
@@ -9,33 +10,40 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
+import shutil
+from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from batchocr.errors import DeniedError, NotFoundError, OutputError, PageError, UsageError, of_store
 from batchocr.pages.input.folders import SkippedFiles
 from batchocr.pages.input.globs import WILDCARD, natural_key
 from batchocr.pages.input.objects import documents_matching
-from batchocr.storage.objects import fetch, list_below, look_at, put, remove
+from batchocr.storage.objects import StoredObject, fetch, list_below, look_at, put, remove
 from batchocr.storage.temporary import new_folder, work_folder
 from batchocr.storage.uris import is_uri, parse_uri
-from batchocr.tables.atomic import atomic_file, writing
+from batchocr.tables.atomic import atomic_file, open_locked, writing
+from batchocr.tables.earlier import require_ours
 from batchocr.tables.files import (
     CLUSTER_REPORT_NAME,
+    PARTS_METADATA_NAME,
     TABLE_SUFFIXES,
     UNFINISHED_REPORT,
     is_beside_a_table,
+    is_folder,
     journal_path,
     metadata_path,
     report_path,
+    table_file,
 )
+from batchocr.tables.parts import part_names
+from batchocr.tables.stored import ADDRESS, FETCH_S, fetch_looked_at, fetching, stored_copy
 from batchocr.tables.table import could_be_table, table_for
 
 logger = logging.getLogger(__name__)
 
-_FETCH_S = 3600.0
 _AT_ONCE = 8
 
 
@@ -46,11 +54,13 @@ class OutputPlace:
         """work_dir: in which outputs for a store are made. Raises UsageError, OutputError."""
         name = os.fspath(out)
         self._uri = name if is_uri(name) else None
+        self._address = name[: name.rfind("/") + 1]
+        """How the URIs begin of what is put."""
         self.path = Path(name) if self._uri is None else _folder(self._uri, work_dir) / _name(self._uri)
         """Where it is made: its final place, unless that is in a store."""
-        self._fetched: int | None = None
-        """The inode of the table that was fetched: another takes its place only if there is something new."""
-        if name.endswith("/") and self._uri is None:
+        if self._uri is not None:
+            self._make_folder()
+        elif name.endswith("/"):
             with writing(self.path):
                 self.path.mkdir(exist_ok=True)
         table_for(self.path)
@@ -60,31 +70,29 @@ class OutputPlace:
         be put there."""
         if self._uri is None:
             return
-        self._make_folder()
-        if not overwrite and self._is_there():
+        names = [found.uri.rpartition("/")[2] for found in self._found()]
+        if not overwrite and table_file(self.path).name in names:
             raise OutputError(f"{self._uri} exists already: choose another --out, or replace it with --overwrite")
+        self._copy_stored(overwrite=True)
         self._try_to_put()
         report_path(self.path).unlink(missing_ok=True)
 
     def prepare(self, *, overwrite: bool) -> None:
-        """Bring to `path` what a run has to continue. Raises OutputError, also if no table can be put into the
-        store."""
+        """Bring to `path` what a run has to continue. Raises OutputError, also if no table can be put into the store,
+        or another run is at work."""
         if self._uri is None:
             return
-        self._make_folder()
         logger.info("the table is made in %s and put to %s at the end", self.path.parent, self._uri)
-        if not overwrite and not journal_path(self.path).exists():
-            if self.path.exists():
-                self._put()
-            elif self._is_there():
-                _fetch_table(self._uri, self.path)
-                self._fetched = self.path.stat().st_ino
+        if journal_path(self.path).exists():
+            open_locked(journal_path(self.path)).close()  # else the copies are those of a run that is at work
+        elif not overwrite and table_file(self.path).exists():
+            self.publish()
+        self._copy_stored(overwrite=overwrite)
         self._try_to_put()
 
-    def is_own(self, path: str) -> bool:
-        """Whether an earlier run has put the object of this URI."""
-        ours = [self._uri, f"{self._uri}.meta.json", f"{self._uri}.report.json"] if self._uri else []
-        return path in ours
+    def own(self) -> Container[str]:
+        """The URIs of what an earlier run has put; known once the output is prepared."""
+        return {self._address + file.name for file in self._files} if self._uri else ()
 
     def publish(self) -> None:
         """Put what is at `path` into the store. Raises OutputError, and the table stays where it is."""
@@ -93,48 +101,78 @@ class OutputPlace:
         self._put()
         if not report_path(self.path).exists():
             with suppress(PageError):  # it may be that nothing can be deleted
-                remove(f"{self._uri}.report.json")
+                remove(self._uri_of(report_path(self.path)))
         for file in self._files:
             file.unlink(missing_ok=True)
+        shutil.rmtree(self._copies, ignore_errors=True)
 
     @property
     def _files(self) -> list[Path]:
         """The files of the output. The table comes last, so that the others are there when it is."""
-        return [metadata_path(self.path), report_path(self.path), self.path]
+        folder = is_folder(self.path)
+        tables = [self.path / name for name in part_names(self.path)] if folder else [self.path]
+        return [metadata_path(self.path), report_path(self.path), *tables]
+
+    @property
+    def _copies(self) -> Path:
+        """Where the copies are of what the store has."""
+        return stored_copy(table_file(self.path)).parent
+
+    def _uri_of(self, file: Path) -> str:
+        return self._address + file.name
+
+    def _copy_stored(self, *, overwrite: bool) -> None:
+        """Bring what the store has beside `path`, unless a later table is there. overwrite: only the names in a folder,
+        which new parts take. Raises OutputError, also if it is not of an earlier run."""
+        shutil.rmtree(self._copies, ignore_errors=True)
+        if is_folder(self.path) or not (overwrite or self.path.exists()):
+            with writing(self._copies), ThreadPoolExecutor(_AT_ONCE) as copying:
+                self._copies.mkdir()
+                (self._copies / ADDRESS).write_text(self._address)
+                list(copying.map(partial(self._copy, overwrite=overwrite), self._found()))
+        require_ours(self.path)
+
+    def _copy(self, stored: StoredObject, *, overwrite: bool) -> None:
+        copy = self._copies / stored.uri.rpartition("/")[2]
+        if copy.name == table_file(self.path).name and copy.suffix != ".parquet":
+            _fetch_table(stored.uri, copy)
+        elif copy.suffix == ".parquet" and not overwrite:
+            fetch_looked_at(stored, copy)
+        else:
+            copy.touch()
 
     def _put(self) -> None:
-        assert self._uri is not None
         try:
-            is_same = self.path.stat().st_ino == self._fetched
-            for file in [report_path(self.path)] if is_same else self._files:
+            for file in self._files:
                 if file.exists():
-                    put_file(file, self._uri + file.name.removeprefix(self.path.name))
+                    put_file(file, self._uri_of(file))
         except OutputError as error:
             raise type(error)(
                 f"{error}. The table is made: it is {self.path}, and the same command puts it to {self._uri}"
             ) from error
 
     def _make_folder(self) -> None:
+        folder = self.path if self._address == self._uri else self.path.parent
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(
-                f"{self.path.parent} cannot be made ({error.strerror}): --work-dir names another place"
-            ) from error
+            raise OutputError(f"{folder} cannot be made ({error.strerror}): --work-dir names another place") from error
 
-    def _is_there(self) -> bool:
-        """Whether there is a table in the store. Raises OutputError if that cannot be found out."""
+    def _found(self) -> list[StoredObject]:
+        """The table in the store, or what is in its folder. Raises OutputError if that cannot be found out."""
         assert self._uri is not None
         try:
-            return look_at(self._uri) is not None
+            if is_folder(self.path):
+                return list_below(self._uri, recursive=False)
+            return list(filter(None, [look_at(self._uri)]))
         except NotFoundError:
-            return False
+            return []
         except DeniedError as error:
             # Those who may not list names are denied what is not there, too: a look at what is there tells.
             self._try_to_put()
             with suppress(PageError):
-                look_at(f"{self._uri}.report.json")
-                return False
+                if not is_folder(self.path) and look_at(self._uri_of(report_path(self.path))):
+                    return []
             raise of_store(error, f"nothing tells whether there is a table: {error}") from error
         except PageError as error:
             raise of_store(error, f"cannot write {self._uri}: {error}") from error
@@ -142,17 +180,15 @@ class OutputPlace:
     def _try_to_put(self) -> None:
         """Put the report once more, or one of a run that is at work: if that cannot be, neither can the table, which
         should be known before the work. Raises OutputError."""
-        report, uri = report_path(self.path), f"{self._uri}.report.json"
+        report, uri = report_path(self.path), self._uri_of(report_path(self.path))
         if not report.exists():
             fetch_file(uri, report, required=False)
         if report.exists() and report.read_bytes() != UNFINISHED_REPORT:
             put_file(report, uri)
             return
-        report.unlink(missing_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self.path.parent) as file:
-            file.write(UNFINISHED_REPORT)
-            file.flush()
-            put_file(Path(file.name), uri)
+        report.write_bytes(UNFINISHED_REPORT)
+        put_file(report, uri)
+        report.unlink()
 
 
 def _folder(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:
@@ -162,9 +198,11 @@ def _folder(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def _name(uri: str) -> str:
+    if uri.endswith("/"):
+        return "parts"
     name = parse_uri(uri).key.rpartition("/")[2]
     if not name.lower().endswith(TABLE_SUFFIXES):
-        raise UsageError(f"the table {uri} must end in .parquet or .jsonl")
+        raise UsageError(f"the table {uri} must end in .parquet or .jsonl, or in / for a folder of parts")
     return name
 
 
@@ -179,31 +217,31 @@ def put_file(file: Path, uri: str) -> None:
 def fetch_file(uri: str, path: Path, *, required: bool = True) -> None:
     """Fetch an object into a file. Raises OutputError. An object that is not required may be missing, or denied, as
     some stores say of what is missing: then nothing is fetched."""
-    try:
-        with atomic_file(path) as file:
-            fetch(uri, file, timeout_s=_FETCH_S)
-    except PageError as error:
-        if required or not isinstance(error, NotFoundError | DeniedError):
-            raise of_store(error, f"{uri} cannot be fetched: {error}") from error
+    may_lack = () if required else (NotFoundError, DeniedError)
+    with fetching(uri), suppress(*may_lack), atomic_file(path) as file:
+        fetch(uri, file, timeout_s=FETCH_S)
 
 
 def fetch_tables(name: str) -> list[Path]:
-    """Copies of the tables that a URI names: one, those below a prefix, or those that match a glob, in natural order.
-    Other files are left out, unless they are named themselves. The copies are deleted when the process ends. Raises
-    OutputError, UsageError."""
+    """Copies of the tables that a URI names: one, a folder of parts, those below a prefix, or those that match a glob,
+    in natural order. Other files are left out, unless they are named themselves. The copies are deleted when the
+    process ends. Raises OutputError, UsageError."""
     try:
-        uris = [uri for uri in _uris(name) if uri.lower().endswith(TABLE_SUFFIXES) and not is_beside_a_table(uri)]
+        found = _uris(name)
+        uris = [uri for uri in found if uri.lower().endswith(TABLE_SUFFIXES) and not is_beside_a_table(uri)]
     except NotFoundError as error:
         raise of_store(error, f"there is no table {name}: {error}") from error
     except PageError as error:
         raise of_store(error, str(error)) from error
     uris.sort(key=natural_key)
-    folders = [new_folder() for _ in uris]
-    fetching = ThreadPoolExecutor(_AT_ONCE)
+    once = [uri for uri in found if uri.endswith(f"/{PARTS_METADATA_NAME}") and not WILDCARD.search(name)]
+    folder = new_folder()
+    folders = [folder if once else new_folder() for _ in uris]
+    pool = ThreadPoolExecutor(_AT_ONCE)
     try:
-        paths = list(fetching.map(_fetch_into, folders, uris))
+        paths = list(pool.map(_fetch_into, folders, uris))
     finally:
-        fetching.shutdown(wait=False, cancel_futures=True)  # whoever interrupts this does not wait for gigabytes
+        pool.shutdown(wait=False, cancel_futures=True)  # whoever interrupts this does not wait for gigabytes
     named = name.lower().endswith(TABLE_SUFFIXES)
     fetched = [(uri, path) for uri, path in zip(uris, paths, strict=True) if named or could_be_table(path)]
     if not fetched:
@@ -212,7 +250,9 @@ def fetch_tables(name: str) -> list[Path]:
         uri, path = fetched[0]
         with suppress(OutputError):  # `view` shows it, if it is there
             fetch_file(f"{uri.rpartition('/')[0]}/{CLUSTER_REPORT_NAME}", path.with_name(CLUSTER_REPORT_NAME))
-    return [path for _, path in fetched]
+    for uri in once:
+        fetch_file(uri, folder / PARTS_METADATA_NAME)
+    return [folder] if once else [path for _, path in fetched]
 
 
 def _uris(name: str) -> list[str]:

@@ -30,6 +30,8 @@ SETTLED_SCHEMA: Final = pa.schema(
     }
 )
 """The columns that are looked at."""
+LEAVES: Final = {*SETTLED_SCHEMA.names, "blocks.list.element.confidence", "blocks.list.element.finish_reason"}
+"""As Parquet calls them."""
 
 STATUSES: Final[Sequence[Status]] = get_args(Status)
 ERROR_KINDS: Final[Sequence[ErrorKind]] = get_args(ErrorKind)
@@ -48,8 +50,6 @@ class Kept(NamedTuple):
 
     start: int
     stop: int
-    version: Version | None = None
-    """Of their file, if it was touched and is the same."""
 
 
 class Unread(NamedTuple):
@@ -61,6 +61,8 @@ class Unread(NamedTuple):
     """Whether the run was to read it."""
     version: Version | None
     """Of its file, if that was touched and is the same."""
+    number: int
+    """Its number in the table; negative if it is not there."""
     load: Callable[[Unread], PageResult]
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from batchocr.data import PageResult
 from batchocr.errors import UsageError
 from batchocr.tables import jsonl, parquet, parts
 from batchocr.tables.files import TABLE_SUFFIXES, is_folder
 from batchocr.tables.schema import RunMetadata
-from batchocr.tables.settled import Row
 
 StoredTable: TypeAlias = parquet.ParquetTable | jsonl.JsonLinesTable | parts.PartsTable
 """A table that is open; what is read is of this file, whatever takes its place."""
@@ -19,16 +19,6 @@ StoredTable: TypeAlias = parquet.ParquetTable | jsonl.JsonLinesTable | parts.Par
 
 class TableFormat(Protocol):
     """What each format's module offers; see the modules for what they raise."""
-
-    def write(
-        self,
-        path: Path,
-        rows: Iterable[Row],
-        metadata: RunMetadata,
-        *,
-        earlier: Any = None,
-        written: Callable[[str], None] = ...,
-    ) -> None: ...
 
     def open_table(self, path: Path) -> StoredTable | None: ...
 
@@ -48,6 +38,13 @@ def table_for(path: Path) -> TableFormat:
             return jsonl
         case _:
             raise UsageError(f"the table {path} must end in .parquet or .jsonl, or in / for a folder of parts")
+
+
+def writer_for(path: Path, rows_per_part: int) -> Callable[..., None]:
+    """The `write` of the format of the table at `path`. rows_per_part: the most in a part, if it is a folder."""
+    if is_folder(path):
+        return partial(parts.write, rows_per_part=rows_per_part)
+    return jsonl.write if table_for(path) is jsonl else parquet.write
 
 
 def could_be_table(path: Path) -> bool:

@@ -25,6 +25,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from batchocr.config import make_config
+from benchmarks.accuracy.emulated import PARTS, read_emulated
 from benchmarks.accuracy.scoring import (
     Box,
     character_error_rate,
@@ -95,10 +97,12 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--emulate", type=lambda text: text.split(","), help=f"in fp8: {','.join(PARTS)} or some")
     parser.add_argument("--worst", type=int, default=10, help="blocks to show")
     parser.add_argument("--out", type=Path, help="JSON file for the figures, in all and per page")
     given = parser.parse_args()
-    read = read_with_batchocr(given.folder, given.model, "--device", given.device, "--dtype", given.dtype)
+    options = {"model": given.model, "device": given.device, "dtype": given.dtype}
+    read = read_with_batchocr(given.folder, options, given.emulate)
     scores = score(read_pages(given.folder / TRUTH), read)
     figures = summary(scores)
     for name, value in figures.items():
@@ -112,12 +116,18 @@ def main() -> None:
         given.out.write_text(json.dumps({"figures": figures, "pages": by_page}, indent=1) + "\n")
 
 
-def read_with_batchocr(folder: Path, model: str, *options: str) -> dict[str, list[Block]]:
-    """Return the blocks of every page, by page name, as the command reads them."""
+def read_with_batchocr(
+    folder: Path, options: Mapping[str, str], emulate: Sequence[str] | None = None
+) -> dict[str, list[Block]]:
+    """Return the blocks of every page, by page name, as the command reads them. emulate: see emulated.py."""
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) / "read.jsonl"
-        command = [sys.executable, "-m", "batchocr", "run", str(folder), "--out", str(out), "--model", model]
-        subprocess.run([*command, *options, "--max-page-error-rate", "1"], check=True)
+        if emulate:
+            read_emulated(folder, make_config({**options, "max_page_error_rate": 1.0}), emulate, out)
+        else:
+            command = [sys.executable, "-m", "batchocr", "run", str(folder), "--out", str(out)]
+            given = [f"--{name}={value}" for name, value in options.items()]
+            subprocess.run([*command, *given, "--max-page-error-rate", "1"], check=True)
         return read_pages(out)
 
 

@@ -29,6 +29,7 @@ CAMPAIGNS = {
     "cut": Campaign(documents.cut, 20_000, 20),
     "markdown": Campaign(markdown.attack, 15_000, 20),
     "kills": Campaign(kills.attack, 90, 2),
+    "nights": Campaign(kills.nights, 40, 2),
 }
 
 

@@ -75,25 +75,31 @@ def read_sound(path: Path, name: str) -> Sound:
     return Sound(name, path.read_bytes(), pages, said)
 
 
-def fates_apart(sound: Sound, find: Callable[[], Iterator[Fate]]) -> list[Fate]:
-    """What `find` returns for each page of a document: in a process of its own, whose end or silence is a failure."""
+def apart(find: Callable[[], Iterator[Any]]) -> list[Any] | None:
+    """What `find` yields, in a process of its own; None if that ends before, or is silent for too long."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    child = context.Process(target=_send_fates, args=(sending, find))
+    child = context.Process(target=_send, args=(sending, find))
     child.start()
     sending.close()
     try:
-        found: list[Fate] | None = receiving.recv() if receiving.poll(DEADLINE_S) else None
+        found: list[Any] | None = receiving.recv() if receiving.poll(DEADLINE_S) else None
     except EOFError:
         found = None
     child.kill()
     child.join()
     receiving.close()
-    return [Fate(1.0, True)] * len(sound.pages) if found is None else found
+    return found
 
 
-def _send_fates(sending: Connection, find: Callable[[], Iterator[Fate]]) -> None:
+def _send(sending: Connection, find: Callable[[], Iterator[Any]]) -> None:
     sending.send(list(find()))
+
+
+def fates_apart(sound: Sound, find: Callable[[], Iterator[Fate]]) -> list[Fate]:
+    """What `find` returns for each page of a document: in a process of its own, whose end or silence is a failure."""
+    found = apart(find)
+    return [Fate(1.0, True)] * len(sound.pages) if found is None else found
 
 
 def fates(sound: Sound, path: Path, cost: Cost, *, missing_told: bool = False) -> Iterator[Fate]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from benchmarks.accuracy import cut_tables
 from benchmarks.accuracy.__main__ import Block, read_pages, score, score_page, summary, worst
 from benchmarks.accuracy.scoring import goes_in_circles, matched, sentences_lost, table_similarity
 from tests.conftest import ROOT
@@ -79,3 +82,10 @@ def test_what_is_wrong_with_a_page_shows_in_its_figures() -> None:
     assert figures["equation_exact"] == 1.0
     assert figures["table_similarity"] == 0.0
     assert [reading.type for reading in worst([page], 2)] == ["table", "text"]
+
+
+def test_rows_of_made_tables_that_a_page_end_cuts_are_whole_again_and_others_stay_apart() -> None:
+    dice = random.Random(11)
+    figures = cut_tables.measure([cut_tables.made_table(dice) for _ in range(16)])
+    assert figures["cut_rows_whole"] >= 0.85 and figures["whole_rows_joined"] <= 0.03  # of few
+    assert figures["two_tables"] == figures["wrong_text"] == 0

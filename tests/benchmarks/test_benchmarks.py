@@ -11,7 +11,7 @@ import torch
 
 from batchocr.planning.architecture import read_architecture
 from batchocr.processes.meter import Meter
-from benchmarks.attack import damaged_images, damaged_pdfs
+from benchmarks.attack import damaged_images, damaged_pdfs, sound
 from benchmarks.gpu import check as gpu_check
 from benchmarks.gpu.check import Part, run_part, summary
 from benchmarks.gpu.variants import CoupledEngine
@@ -20,6 +20,7 @@ from benchmarks.replay import replay
 from benchmarks.text_layer import read_answers
 from benchmarks.trace import LAYOUT_SIZE, Trace, TracePage, dense_trace
 from benchmarks.true_shape import SMOKE_SHAPE, detector, write_checkpoint
+from tests.support.pdf_files import encoded, letter, lines, stream, text_pages
 
 pytestmark = pytest.mark.slow
 
@@ -127,3 +128,29 @@ def test_no_sound_image_is_said_to_be_damaged_and_what_damage_costs_is_counted(t
     assert sum(row["lost > 1 %"] for row in by_damage) > 20
     assert found["figures"]["untold"] == sum(row["ok, lost > 1 %"] for row in by_damage)
     assert len(list(kept.glob("*.sound"))) <= found["figures"]["untold"]
+
+
+def test_false_alarms_are_counted_over_sound_pages_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    text = text_pages(stream(lines("words")))
+    for name, data in {
+        "plain.pdf": text,
+        "marked.pdf": text.replace(b"/Resources <<", b"/Resources <</XObject <</I 9 0 R>>"),
+        "lacking.pdf": text_pages(stream(b"BT /F1 40 Tf 10 100 Td [(words) Tj (more)] TJ ET")),
+        "truncated.pdf": text[:300],
+        "half.png": encoded(letter(), "PNG")[:900],
+        "whole.png": encoded(letter(), "PNG"),
+    }.items():
+        (folder / name).write_bytes(data)
+    sound.main([str(folder), "--device", "cpu", "--out", str(tmp_path / "sound.json")])
+    found = json.loads((tmp_path / "sound.json").read_text())
+    assert [(row["first"], row["lacking"]) for row in found["rows"]] == [
+        ("lacking.pdf, page 1", 1),
+        ("marked.pdf, page 1", 0),
+    ]
+    assert found["figures"] == {
+        "sound_pages": 4,
+        "sound_pages_marked": 2,
+        "sound_pages_marked_that_lack_something": 1,
+    }

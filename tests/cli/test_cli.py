@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,13 +16,17 @@ from pathlib import Path
 import psutil
 import pytest
 import typer
+import typer.core
+import typer.main
 from typer.testing import CliRunner
 
 from batchocr.cli.console import print_out
+from batchocr.cli.help import MAX_SHORT
 from batchocr.cli.main import app
 from batchocr.cli.options import ALL, Flags, takes_options
 from batchocr.cli.signals import LONGEST_ENDING_S
 from batchocr.config import Config, make_config
+from batchocr.errors import ExitCode
 from tests.support.sqlite_attacks import ENDLESS
 from tests.support.stand_in import RUN, STAND_IN, command, ended, signalled, start
 
@@ -50,18 +56,56 @@ def test_wrong_usage_ends_with_2_and_says_what_is_wrong(arguments: tuple[str, ..
 def test_the_help_names_every_option_unbroken(width: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", width)
     shown = command("run", "--help")[1]
+    named = set(re.findall("--[a-z-]+", shown))
     for field in fields(Config):
-        assert f"--{field.name.replace('_', '-')} " in shown
+        assert f"--{field.name.replace('_', '-')}" in named
         is_switch = isinstance(field.default, bool) or field.name == "retry_failed"
-        assert (f"--no-{field.name.replace('_', '-')} " in shown) == is_switch
+        assert (f"--no-{field.name.replace('_', '-')}" in named) == is_switch
     assert max(len(line) for line in shown.splitlines()) <= int(width)
 
 
-def test_every_command_has_a_short_flag_for_its_help() -> None:
-    for name in ([], *([one.callback.__name__] for one in app.registered_commands if one.callback)):
-        shown = CliRunner().invoke(app, [*name, "-h"])
-        assert (shown.exit_code, shown.output) == (0, CliRunner().invoke(app, [*name, "--help"]).output)
-        assert "Usage: " in shown.output
+def test_the_full_help_has_examples_first_choices_as_choices_and_exit_codes_last() -> None:
+    lines = command("run", "--help")[1].splitlines()
+    headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert (headings[0], headings[-1], len(lines) <= 180) == ("Examples:", "Exit codes:", True)
+    shown = "\n".join(lines)
+    for names in ("--figures skip|read", "--text-layer off|check|trust", "--log-format text|json", "-o, --out PATH"):
+        assert f"\n  {names} " in shown
+    assert {int(code) for code in re.findall(r"\n  (\d+) ", shown.partition("Exit codes:")[2])} == set(ExitCode)
+
+
+COMMANDS = [one.callback.__name__ for one in app.registered_commands if one.callback]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_short_help_of_a_command_fits_on_a_screen_with_a_line_for_each_option(name: str) -> None:
+    shown, in_full = (CliRunner().invoke(app, [name, flag], prog_name="batchocr") for flag in ("-h", "--help"))
+    assert shown.exit_code == in_full.exit_code == 0
+    assert f"Usage: batchocr {name} " in shown.output and f"\nExamples:\n  batchocr {name}" in shown.output
+    if shown.output != in_full.output:
+        assert len(shown.output.splitlines()) <= 40
+        options = shown.output.partition("\nOptions:\n")[2].partition("\n\n")[0].splitlines()
+        assert len(options) <= MAX_SHORT
+        assert all(line.startswith("  -") for line in options)
+        assert f"options: batchocr {name} --help" in shown.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_can_be_quiet(name: str) -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    assert any("-q" in parameter.opts for parameter in group.commands[name].params)
+
+
+@pytest.mark.parametrize(
+    "example",
+    re.findall(r"\n    (batchocr .*|find .*)", "".join(str(one.callback.__doc__) for one in app.registered_commands)),
+)
+def test_every_example_of_the_help_is_a_command_line_that_is_understood(example: str) -> None:
+    name, *arguments = shlex.split(example.partition("batchocr ")[2])
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    group.commands[name].make_context(name, arguments)
 
 
 def test_a_flag_that_contradicts_the_recipe_is_refused(tmp_path: Path) -> None:

@@ -51,7 +51,17 @@ def test_documents_are_exported_in_each_format_and_counted(run: Run, rows: list[
     assert code == 0
     assert json.loads(printed) == {
         **dict.fromkeys(
-            ("up_to_date", "refused", "vanished", "unclear_blocks", "signed", "hidden_lines", "exit_code"), 0
+            (
+                "up_to_date",
+                "without_pages",
+                "refused",
+                "vanished",
+                "unclear_blocks",
+                "signed",
+                "hidden_lines",
+                "exit_code",
+            ),
+            0,
         ),
         **dict.fromkeys(("documents", "pages", "written"), 2),
         "missing_figures": {},
@@ -70,6 +80,21 @@ def test_figures_without_a_file_are_counted_and_the_exit_code_is_3(
     assert code == 3
     assert "1 figure could not be cut out, with a mark in place of each: 1 not_found (say with --input" in said
     assert run(table, "--to", "out", "--input", "in/a.pdf")[0] == 0
+
+
+def test_a_document_that_the_run_could_not_read_is_no_error_of_the_export_and_told_once(
+    run: Run, rows: list[PageResult], tmp_path: Path
+) -> None:
+    failed = PageResult("gone.pdf", None, "failed", error_kind="damaged", error_message="gone.pdf is damaged")
+    table = write_table(tmp_path / "t.parquet", [rows[0], failed])
+    for formats, has_files in ((ALL, True), ("pdf,hocr,alto", False)):
+        asked = (table, "--to", f"out-{has_files}", "--input", "in", "--format", formats)
+        code, printed, _ = run(*asked, "--json")
+        counts = json.loads(printed)
+        assert (code, counts["without_pages"], counts["refused"], counts["written"]) == (0, 1, 0, 1 + has_files)
+        assert bool([*Path(f"out-{has_files}").glob("gone*")]) == has_files
+        said = run(*asked)[2]
+        assert (said.count("1 document without a page that could be read"), "error" in said) == (1, False)
 
 
 def test_without_input_the_documents_are_where_the_run_found_them(

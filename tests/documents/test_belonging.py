@@ -57,10 +57,34 @@ def test_a_caption_goes_to_the_nearest_of_its_kind_on_its_usual_side() -> None:
 def test_captions_of_no_kind_go_to_any_and_one_without_a_figure_stays_for_itself() -> None:
     [code] = pieces([block("caption", 0.1, 0.12, "Listing 1"), block("code", 0.13, 0.3, "x = 1")])
     assert contents(code.captions) == ["Listing 1"]
-    found = pieces([block("table_caption", 0.1, 0.12, "Table 1"), block("image", 0.13, 0.3)])
+    found = pieces([block("table_caption", 0.1, 0.12, "Table 1"), block("image", 0.43, 0.6)])
     assert [(piece.type, piece.content) for piece in found] == [("table_caption", "Table 1"), ("image", None)]
     found = pieces([block("image", 0.0, 0.1), block("image_caption", 0.9, 0.95, "Figure 9")])
     assert [piece.type for piece in found] == ["image", "image_caption"]
+
+
+def test_a_caption_of_another_type_belongs_to_the_table_that_it_stands_at_or_names() -> None:
+    html = "<table><tr><td>1</td></tr></table>"
+    for type in ("image_caption", "code_caption", "table_caption"):
+        [table] = pieces([block(type, 0.1, 0.12, "Flow of the rivers"), block("table", 0.13, 0.3, html)])
+        assert contents(table.captions) == ["Flow of the rivers"], type
+    figure, other = block("image", 0.1, 0.3), block("table", 0.37, 0.6, html)
+    for said, is_the_tables in [
+        ("Table 3. Flow", True),
+        ("TABLE IV", True),
+        ("表 3 流量", True),
+        ("Tableau 3", True),
+        ("Figure 3. Flow", False),
+        ("图3 流量", False),
+        ("Table of the rivers", False),
+        ("Flow of the rivers", False),
+    ]:
+        image, table = pieces([figure, block("image_caption", 0.32, 0.35, said), other])
+        assert (contents(image.captions), contents(table.captions)) == (
+            ([], [said]) if is_the_tables else ([said], [])
+        ), said
+    [image] = pieces([figure, block("table_caption", 0.32, 0.35, "Figure 3")])
+    assert contents(image.captions) == ["Figure 3"]
 
 
 def test_a_list_is_its_items_each_on_a_line_and_once() -> None:

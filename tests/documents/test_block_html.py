@@ -75,6 +75,14 @@ def test_a_formula_in_a_text_is_mathml() -> None:
     )
 
 
+def test_raised_letters_are_raised_in_plain_pairs_alone() -> None:
+    assert block_html("text", "3 m<sup>2</sup>, x<sub>a&b</sub>") == (
+        '<p dir="auto">3 m<sup>2</sup>, x<sub>a&amp;b</sub></p>'
+    )
+    for content in ("<sup>1", "<sup>1</sub>", "<sup x=1>1</sup>", "<sup><b>1</b></sup>", "<sup>a\nb</sup>"):
+        assert "<su" not in block_html("text", content)
+
+
 def test_text_is_shown_as_it_was_read() -> None:
     text = "a < b && c > d \"e\" 'f' &amp; &lt;g&gt; <!-- --> \\( never closed"
     assert text_of(block_html("text", text)) == text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import mimetypes
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from batchocr.data import Block
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.errors import UsageError
+from batchocr.pages.input.folders import SUFFIXES
 from tests.support.documents import BBOX, SolidFigures, document_of, piece, row_of
 from tests.support.hostile_markdown import any_block
 
@@ -166,6 +169,25 @@ def test_whatever_a_model_writes_docling_loads_it_and_exports_it() -> None:
     odd = ["<table>" * 20, "<table><tr><td colspan=1000 rowspan=9999>x", "<table><tr></tr></table>", "\ud800", ""]
     parts = [piece(block.type, block.content, level=200) for block in blocks] + [piece("table", html) for html in odd]
     assert exported(document_of(*parts)).export_to_markdown()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_document_of_any_format_loads_on_a_machine_with_no_more_than_python_s_own_types(
+    suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {kind: suffix for kind, suffix in mimetypes.MimeTypes().types_map[True].items() if suffix != "image/webp"}
+    monkeypatch.setattr(mimetypes, "types_map", known)
+    rows = (row_of(0, [Block("text", BBOX, 0, "a")]),)
+    document = replace(document_of(piece("text", "a")), source=f"in/a{suffix.upper()}", rows=rows)
+    made = exported(document)
+    assert made.origin is not None
+    kinds = {
+        ".pdf": "application/pdf",
+        ".jfif": "image/jpeg",
+        ".tif": "image/tiff",
+        ".webp": "application/octet-stream",
+    }
+    assert made.origin.mimetype == kinds.get(suffix, made.origin.mimetype)
 
 
 def test_without_docling_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

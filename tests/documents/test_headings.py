@@ -92,11 +92,41 @@ def test_an_outline_is_matched_although_words_are_misread_or_left_out() -> None:
         (["I. INTRO", "A. First", "1) Small", "B. Second", "II. METHODS", "C. Third"], [1, 2, 3, 2, 1, 2]),
         (["1 Intro", "2 End", "A Proofs", "B Tables"], [1, 1, 1, 1]),
         (["第一章 绪论", "第一节 背景", "第二章 方法"], [1, 2, 1]),
+        (["03 We", "09 You", "13 Air", "29 Soil", "Chapter 1"], [None, None, None, None, 1]),
+        (["1 A", "2 B", "4 D", "1 E", "1. F"], [1, 1, 1, 1, 1]),
         (["A Study of Water", "3D printing", "2024 in review", "12.05.2024", "5 stars are"], [None] * 5),
     ],
 )
 def test_the_depth_of_numbers(headings: list[str], expected: list[int | None]) -> None:
     assert depths([parse_number(heading) for heading in headings]) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        # behind a cover the title is on the second page; it comes again before the text
+        ([(1, 20, "On rivers"), (2, 17, "On rivers"), (3, 14, "Springs"), (4, 14, "Lakes")], [1, 1, 2, 2]),
+        ([(1, 20, "On rivers"), (2, 10, "I. Springs"), (3, 10, "A. Cold"), (4, 10, "II. Lakes")], [1, 2, 3, 2]),
+        ([(9, 20, "On rivers"), (10, 10, "I. Springs"), (11, 10, "A. Cold"), (12, 10, "II. Lakes")], [1, 1, 2, 1]),
+        # a first heading as large as the others is the title; a table of contents may be larger
+        ([(0, 12, "Gloves"), (1, 12, "Left"), (2, 11.8, "Right"), (3, 9, "Thumb")], [1, 2, 2, 3]),
+        ([(0, 20, "A boat"), (1, 26, "Contents"), (2, 8, "Care"), (3, 8, "Sails"), (4, 6, "Rips")], [1, 2, 2, 2, 3]),
+        # numbers of pages are none of headings, and nothing stands below an entry of a table of contents
+        (
+            [
+                *((0, 18, "Contents"), (0, 9, "03 We"), (0, 9, "09 You"), (0, 22, "Air"), (0, 22, "Soil")),
+                *((0, 9, "13 It"), (1, 17, "We"), (2, 11, "Us"), (3, 17, "You"), (4, 11, "Them")),
+            ],
+            [1, 2, 2, 1, 1, 2, 1, 2, 1, 2],
+        ),
+        ([(4, 9, "A note"), (5, 20, "A part"), (6, 9, "Another")], [1, 1, 2]),
+    ],
+)
+def test_the_title_and_the_highest_headings_of_odd_documents(
+    said: list[tuple[int, float, str]], expected: list[int]
+) -> None:
+    headings = [Title(text, page, 0.1) for page, _, text in said]
+    assert heading_levels(headings, [size for _, size, _ in said]) == expected
 
 
 PAPER = [

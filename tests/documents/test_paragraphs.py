@@ -108,6 +108,13 @@ def test_what_is_no_continuation_stays_apart() -> None:
         (long, "(a) the first of several"),
         (long, "[12] Smith, J. On water."),
         ("The following was found:", "water"),
+        ("The flow of rivers and what the ground has of it ........ 5", "Temperature of the ground ........ 7"),
+        ("The flow of rivers and what the ground has of it . . . . . xii", "temperature of the ground"),
+        ("河流的流量以及地下水的来源和它们的变化 ……… 5", "地下水的温度"),
+        ("The sentence is ended, and a note belongs to it.12", "And another begins."),
+        ("He said “it is ended, and a note belongs to it.”3", "And another begins."),
+        ("The sentence is ended, and a note belongs to it.<sup>1</sup>", "And another begins."),
+        ("The law of flow is, as all the measurements have shown,\n\\[\nx = 1\n\\]", "And another begins."),
         ("水是从地下慢慢上升的，这一点已经得到证实。", "另一段从这里开始。"),
     ]:
         assert said(assemble("a", [page(0, text(first)), page(1, text(second))]), "text") == [first, second]
@@ -126,6 +133,9 @@ def test_what_goes_on_is_joined_as_its_language_is_written() -> None:
             "已经得到证实。",
             "水是从地下慢慢上升的，这一点在很多地方都已经得到证实。",
         ),
+        ("the formula\n\\[\nx = 1\n\\]", "where x is", "the formula\n\\[\nx = 1\n\\] where x is"),
+        ("他在这里说了很多关于河流的话……然后", "他走了。", "他在这里说了很多关于河流的话……然后他走了。"),
+        ("it rose by 2.5", "percent", "it rose by 2.5 percent"),
         ("a line that was cut by the end of the page with the name of", "Kew", None),
     ]:
         document = assemble("a", [page(0, text(first)), page(1, text(second))])
@@ -141,3 +151,77 @@ def test_a_paragraph_does_not_go_on_over_a_page_that_is_missing() -> None:
     assert said(assemble("a", [page(0, halves[0]), page(1), page(2, halves[1])]), "text") == [
         "It ends in the middle of a sentence."
     ]
+
+
+LEFT, RIGHT = (0.1, 0.7, 0.48, 0.9), (0.52, 0.1, 0.9, 0.3)
+CUT = "The response of the neonatal ground to the rain of that year was not signifi"
+
+
+def of_page(*blocks: tuple[str, tuple[float, float, float, float], str | None]) -> list[str | None]:
+    """The texts of a page with these blocks: type, box, content."""
+    made = (Block(type, box, 0, content) for type, box, content in blocks)
+    return said(assemble("a", [text_row("a", 0, *made)]), "text")
+
+
+def test_a_paragraph_goes_on_at_the_top_of_the_next_column() -> None:
+    figure = ("image", (0.52, 0.05, 0.9, 0.08), None)
+    for before, after, whole in [
+        (CUT, "cantly another.", f"{CUT} cantly another."),
+        (f"{CUT}-", "cantly another.", f"{CUT}cantly another."),
+        ("The ground takes the rain that comes down from the hills of", "Kew in May.", None),
+        (
+            "水是从地下慢慢上升的，这一点在很多地方都",
+            "已经得到证实。",
+            "水是从地下慢慢上升的，这一点在很多地方都已经得到证实。",
+        ),
+    ]:
+        found = of_page(("text", LEFT, before), figure, ("text", RIGHT, after))
+        assert found == [whole or f"{before} {after}"]
+    for before, after in [
+        (f"{CUT}cant.", "another sentence."),
+        (f"{CUT}cant: ....... 12", "another entry ....... 13"),
+        (CUT, "(a) the first of several"),
+    ]:
+        assert of_page(("text", LEFT, before), ("text", RIGHT, after)) == [before, after]
+    assert len(of_page(("text", LEFT, CUT), ("equation", (0.1, 0.91, 0.4, 0.93), "x"), ("text", RIGHT, "cantly"))) == 2
+
+
+def test_what_does_not_fill_its_column_or_is_no_column_does_not_go_on_in_the_next() -> None:
+    lines = ("text", (0.1, 0.1, 0.48, 0.6), "Some text of many lines, which ends.")
+    assert of_page(lines, ("text", (0.1, 0.7, 0.3, 0.72), CUT), ("text", RIGHT, "cantly"))[1:] == [CUT, "cantly"]
+    assert of_page(lines, ("text", (0.1, 0.7, 0.47, 0.72), CUT), ("text", RIGHT, "cantly"))[1:] == [f"{CUT} cantly"]
+    boxes = ((0.1, 0.7, 0.2, 0.8), (0.3, 0.5, 0.4, 0.6))
+    assert of_page(("text", boxes[0], CUT), ("text", boxes[1], "cantly")) == [CUT, "cantly"]
+    assert len(of_page(("text", LEFT, CUT), ("text", (0.52, 0.1, 0.99, 0.3), "cantly"))) == 2
+
+
+def test_texts_that_begin_side_by_side_are_two_unless_the_second_begins_with_a_small_letter() -> None:
+    left, right = (0.1, 0.3, 0.48, 0.4), (0.52, 0.295, 0.9, 0.4)
+    for after, num_texts in (("The ground takes up the rain", 2), ("cantly another.", 1)):
+        assert len(of_page(("text", left, CUT), ("text", right, after))) == num_texts
+    column, below_a_figure = (0.1, 0.1, 0.48, 0.9), (0.52, 0.5, 0.9, 0.6)
+    assert len(of_page(("text", column, CUT), ("text", below_a_figure, "cantly another."))) == 1
+
+
+def test_a_line_that_ends_before_its_column_does_not_go_on_on_the_next_page() -> None:
+    lines, last = (
+        text("Some text of many lines, which ends."),
+        "A supplier of fibres that take more than a watt at once",
+    )
+    for right, num_texts in ((0.6, 3), (0.88, 2)):
+        blocks = (replace(lines, bbox=(0.1, 0.1, 0.9, 0.5)), Block("text", (0.1, 0.6, right, 0.62), 0, last))
+        document = assemble("a", [page(0, *blocks), page(1, text("iX-Blue, which is French"))])
+        assert len(said(document, "text")) == num_texts
+
+
+def test_a_paragraph_goes_on_below_a_picture_in_its_column_if_it_goes_on_with_a_small_letter() -> None:
+    picture = ("image", (0.1, 0.42, 0.48, 0.8), None)
+    above, below = (0.1, 0.3, 0.48, 0.4), (0.1, 0.82, 0.48, 0.9)
+    assert of_page(("text", above, CUT), picture, ("text", below, "cantly.")) == [f"{CUT} cantly."]
+    for before, after in [
+        (CUT, "Another text begins below the picture."),
+        ("772/489-2168 Fax", "www.example.org"),
+        (f"{CUT}cant, as\n\\[\nx = 1\n\\]", "where x is one"),
+        (f"{CUT}cant, Pharmacol. 214, 133-", "Sakurai, T., 1992"),
+    ]:
+        assert of_page(("text", above, before), picture, ("text", below, after)) == [before, after]

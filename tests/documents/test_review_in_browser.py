@@ -124,8 +124,28 @@ def test_boxes_lie_on_what_they_are_about(open_review: Any, size: tuple[int, int
         assert (len(watched.requests), watched.problems) == (1, [])
 
 
+def test_it_opens_on_the_first_page_that_has_a_picture(page: Page) -> None:
+    assert (listed(page)[0], shown(page)) == ("broken.pdf", "drawn.pdf")
+    assert page.locator("#place").inner_text() == "3 / 4"
+    assert page.locator("#sheet img").count() == 1
+
+
+def test_the_report_closes_with_escape_and_with_a_click_outside_it_and_its_settings_use_the_width(page: Page) -> None:
+    for close in (lambda: page.keyboard.press("Escape"), lambda: page.mouse.click(700, 880)):
+        page.locator(".report summary").click()
+        expect(page.locator(".report-body")).to_be_visible()
+        page.locator(".report-body h2").first.click()
+        expect(page.locator(".report-body")).to_be_visible()
+        close()
+        expect(page.locator(".report-body")).not_to_be_visible()
+    page.locator(".report summary").click()
+    section, body = page.locator(".report-body section:last-child").bounding_box(), page.viewport_size
+    assert section and body and section["width"] > 0.9 * body["width"]
+
+
 def test_the_worst_page_is_first_and_a_missing_file_leaves_an_empty_sheet_of_its_shape(page: Page) -> None:
     assert listed(page) == ["broken.pdf", "gone.pdf", "drawn.pdf", "drawn.pdf"]
+    show(page, "broken.pdf")
     assert page.locator("#message").inner_text() == "damaged: it is no PDF"
     show(page, "gone.pdf")
     assert "gone.pdf is not there" in page.locator("#missing").inner_text()
@@ -176,16 +196,14 @@ def test_the_keys_do_what_the_help_says(page: Page) -> None:
     assert page.locator("#help[open]").count() == 1
     page.keyboard.press("Escape")
     for key, expected in [
-        ("j", "gone.pdf"),
-        ("j", "drawn.pdf"),
         ("k", "gone.pdf"),
         ("k", "broken.pdf"),
         ("k", "broken.pdf"),
+        ("j", "gone.pdf"),
+        ("j", "drawn.pdf"),
     ]:
         page.keyboard.press(key)
         assert shown(page) == expected
-    page.keyboard.press("j")
-    page.keyboard.press("j")
     for key, expected in [("n", "0"), ("n", "1"), ("p", "0"), ("p", "0")]:
         page.keyboard.press(key)
         assert page.locator(".card.selected .number").inner_text() == expected
@@ -231,6 +249,7 @@ def test_filters_leave_the_pages_that_were_asked_for(page: Page) -> None:
 
 
 def test_marks_outlive_the_page_and_are_downloaded(page: Page) -> None:
+    show(page, "broken.pdf")
     page.keyboard.press("b")
     page.keyboard.press("j")
     page.locator("#good").click()
@@ -260,7 +279,7 @@ def test_marks_given_in_two_tabs_are_all_kept_and_seen_in_both(page: Page) -> No
     page.keyboard.press("j")
     page.keyboard.press("g")
     expect(other.locator("#num-marks")).to_have_text(" (2)")
-    for key in "jjb":
+    for key in "kb":
         other.keyboard.press(key)
     expect(page.locator("#num-marks")).to_have_text(" (3)")
     page.keyboard.press("g")  # taken back

@@ -8,6 +8,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pymupdf
@@ -23,11 +24,12 @@ from batchocr.documents.export.folder import ExportFolder
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.names import Names
 from batchocr.documents.export.placing import document as placing_document
-from batchocr.errors import OutputError
+from batchocr.errors import DamagedError, OutputError
 from batchocr.pages.input.render import open_document
 from batchocr.pages.searchable.font import add_stream
 from batchocr.pages.searchable.pdf_text import TextWriter
 from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLine, Word
+from batchocr.pages.searchable.write import write_searchable
 from batchocr.processes.source_files import SourceFiles
 from tests.support.browser import chromium
 from tests.support.documents import write_table
@@ -506,6 +508,62 @@ def difference(one: Image.Image, other: Image.Image) -> float:
     """How far pictures are from each other: the most by which the mean levels of 4 × 5 parts differ."""
     parts = [image.convert("L").resize((4, 5), Image.Resampling.BOX).tobytes() for image in (one, other)]
     return max(abs(a - b) for a, b in zip(*parts, strict=True))
+
+
+SCAN = Image.open(io.BytesIO(text_image())).convert("L")
+HALF = SCAN.resize((SCAN.width, SCAN.height // 2))
+BEHIND_ITS_PREVIEW = SCAN.copy()
+BEHIND_ITS_PREVIEW.encoderinfo = {"tiffinfo": {254: 0}}
+AS_READ = {
+    "a fax": encoded(HALF.convert("1"), "TIFF", compression="group4", dpi=(150, 75)),
+    "a fax on its side": encoded(
+        HALF.convert("1").rotate(90, expand=True), "TIFF", compression="group4", dpi=(75, 150), tiffinfo={274: 6}
+    ),
+    "half.png": encoded(HALF, "PNG", dpi=(150, 75)),
+    "half.jpeg": encoded(HALF, "JPEG", dpi=(150, 75)),
+    "half.tiff": encoded(HALF, "TIFF", dpi=(150, 75)),
+    "twelve bits": encoded(SCAN.convert("I").point(lambda level: level * 16).convert("I;16"), "PNG", dpi=(150, 150)),
+    "a large scan": encoded(SCAN.resize((2816, 3520)), "TIFF", compression="tiff_lzw", dpi=(506.88, 506.88)),
+    "a preview first": encoded(
+        *(HALF, "TIFF"), tiffinfo={254: 1}, save_all=True, append_images=[BEHIND_ITS_PREVIEW], dpi=(150, 150)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AS_READ)
+def test_an_image_has_the_shape_and_the_brightness_that_it_was_read_in(desk: Desk, name: str) -> None:
+    with pymupdf.open("pdf", desk.export(AS_READ[name], [paragraph()], suffix="png")) as document:
+        [page] = document
+        assert (round(page.rect.width), round(page.rect.height)) == (400, 500)
+        assert difference(page.get_pixmap(dpi=150).pil_image(), SCAN) <= 8
+        assert overlap(page.search_for("schoolmaster")[0], true_box("schoolmaster")) > 0.5
+
+
+@pytest.mark.parametrize(("format", "mode"), [("PNG", "RGB"), ("JPEG", "RGB"), ("BMP", "1"), ("TIFF", "1")])
+def test_what_is_left_of_a_damaged_image_stays(desk: Desk, tmp_path: Path, format: str, mode: str) -> None:
+    whole = encoded(SCAN.convert(mode), format)
+    (tmp_path / "a").write_bytes(whole[: len(whole) * 7 // 10])
+    with closing(open_document(str(tmp_path / "a"), password=None, dpi=DPI)) as read:
+        page = read.render(0)
+    assert page.lost is not None
+    with pymupdf.open("pdf", desk.export((tmp_path / "a").read_bytes(), [paragraph()], suffix="png")) as document:
+        shown = document[0].get_pixmap(dpi=DPI).pil_image()
+    assert difference(shown, page.image) <= 8
+
+
+def test_a_jpeg_that_cannot_be_read_stays_for_viewers_that_can(tmp_path: Path) -> None:
+    path, text_path, to_path = (str(tmp_path / name) for name in ("a.jpg", "text", "a.pdf"))
+    data = encoded(SCAN, "JPEG", progressive=True)
+    data = data[: len(data) // 2]  # the first scans are whole, but we draw nothing of them
+    Path(path).write_bytes(data)
+    Path(text_path).touch()
+    with closing(open_document(path, password=None, dpi=DPI)) as document:
+        with pytest.raises(DamagedError):
+            document.render(0)
+        list(write_searchable(document, path, Additions(), text_path=text_path, to_path=to_path))
+    with pymupdf.open(to_path) as made:
+        [(number, *_)] = made[0].get_images()
+        assert made.xref_stream_raw(number) == data
 
 
 def test_an_image_that_its_file_says_is_turned_is_upright(desk: Desk) -> None:

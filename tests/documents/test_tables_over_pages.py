@@ -88,7 +88,7 @@ def test_a_header_is_dropped_whole_and_as_it_was_misread() -> None:
     ],
 )
 def test_what_is_another_table_stays_one(second: list[Block]) -> None:
-    first = table(HEADER)
+    first = table(f"\n{HEADER}\n{HEADER}\n")
     assert [piece.content for piece in tables([first], second)] == [first.content, second[-1].content]
 
 
@@ -106,6 +106,92 @@ def test_headers_page_footnotes_and_the_caption_that_it_continues_part_no_table(
     assert [piece.content for piece in one.captions] == ["Table 1", "Table 1 (continued)"]
 
 
+def row(*cells: str) -> str:
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def test_a_repeated_heading_outweighs_a_column_more_and_the_other_part_is_stretched() -> None:
+    wide = '<tr><td>Year</td><td colspan="2">Flow</td></tr>'
+    for first, second, whole in [
+        (
+            row("1", "a"),
+            wide + row("2", "•", "b"),
+            wide + '<tr><td>1</td><td colspan="2">a</td></tr>' + row("2", "•", "b"),
+        ),
+        (
+            row("1", "a"),
+            HEADER + row("2", "•", "b"),
+            wide + '<tr><td>1</td><td colspan="2">a</td></tr>' + row("2", "•", "b"),
+        ),
+    ]:
+        [one] = tables([table(HEADER + first)], [table(second)])
+        assert one.content == f"<table>{whole}</table>"
+    narrow = row("3", "c")
+    [one] = tables([table(wide + row("1", "•", "a"))], [table(HEADER + narrow)], [table(narrow)])
+    stretched = '<tr><td>3</td><td colspan="2">c</td></tr>'
+    assert one.content == f"<table>{wide}{row('1', '•', 'a')}{stretched}{stretched}</table>"
+    title = "<tr><td>Flow of the rivers</td></tr>"
+    assert len(tables([table(title + row("1", "2"))], [table(title + row("1", "2", "3"))])) == 2
+
+
+def test_captions_below_a_table_and_footnotes_within_do_not_part_it_if_its_heading_is_repeated() -> None:
+    below = Block("table_caption", (0.1, 0.51, 0.9, 0.53), 0, "Table 1: flow")
+    note = Block("table_footnote", (0.1, 0.52, 0.9, 0.54), 0, "m³/s")
+    [one] = tables([table(HEADER + row("1", "2")), note], [table(HEADER + row("3", "4")), below])
+    assert one.content == f"<table>{HEADER}{row('1', '2')}{row('3', '4')}</table>"
+    assert [piece.content for piece in (*one.captions, *one.footnotes)] == ["Table 1: flow", "m³/s"]
+    assert len(tables([table(HEADER + row("1", "2")), note], [table(row("3", "4")), below])) == 2
+
+
+@pytest.mark.parametrize("repeated", ["", HEADER])
+def test_a_row_that_a_page_end_cuts_is_whole_again(repeated: str) -> None:
+    for last, rest, whole in [
+        (("1900", "It rose in"), ("", "spring."), ("1900", "It rose in spring.")),
+        (("1900", "It was mea-"), ("", "sured."), ("1900", "It was measured.")),
+        (("1900", "这一点已经"), ("", "得到证实"), ("1900", "这一点已经得到证实")),
+        (("1900", "<b>a</b>"), (" ", "b"), ("1900", "<b>a</b> b")),
+    ]:
+        [one] = tables([table(HEADER + row(*last))], [table(repeated + row(*rest) + row("1901", "No."))])
+        assert one.content == f"<table>{HEADER}{row(*whole)}{row('1901', 'No.')}</table>"
+
+
+def test_a_row_that_takes_three_pages_is_one() -> None:
+    [one] = tables([table(HEADER + row("1", "a"))], [table(row("", "b"))], [table(row("", "c") + row("2", "d"))])
+    assert one.content == f"<table>{HEADER}{row('1', 'a b c')}{row('2', 'd')}</table>"
+
+
+def test_a_cut_row_of_a_group_is_known_by_the_first_cell_that_spans_no_rows() -> None:
+    heading = row("Land", "River", "Flow")
+    group = '<tr><td rowspan="2">North</td>' + row("Danube", "It rose.").removeprefix("<tr>")
+    more = row("Enns", "No.")
+    for rest, whole in [
+        (row("", "", "spring") + row("South", "Po", "It rose."), row("South", "Po", "It rose.")),
+        ('<tr><td rowspan="2"></td><td></td><td>spring</td></tr>' + more, row("", "Enns", "No.")),
+    ]:
+        [one] = tables([table(heading + group + row("Inn", "It fell in"))], [table(rest)])
+        assert one.content == f"<table>{heading}{group}{row('Inn', 'It fell in spring')}{whole}</table>"
+
+
+def test_a_row_of_its_own_at_the_top_of_a_page_stays_one() -> None:
+    for last, first in [
+        (row("1900", "It rose"), row("1901", "in spring")),
+        (row("1900", "12.5"), row("", "1 300")),
+        (row("1900", "It rose"), row("", "")),
+        (row("", "It rose"), row("", "in spring")),
+        (row("Rivers", ""), row("", "Danube")),
+        (row("1900", "It rose"), '<tr><td></td><td rowspan="2">in spring</td></tr><tr><td>1901</td></tr>'),
+        (row("1900", "It rose"), '<tr><td rowspan="2"></td><td>in spring</td></tr><tr><td>in May</td></tr>'),
+        ('<tr><td rowspan="2">1900</td><td>It rose</td></tr><tr><td>It fell</td></tr>', row("", "in spring")),
+    ]:
+        [one] = tables([table(HEADER + last)], [table(first + row("1902", "No."))])
+        assert one.content == f"<table>{HEADER}{last}{first}{row('1902', 'No.')}</table>"
+    [one] = tables([table(HEADER)], [table(row("", "in spring"))])
+    assert one.content == f"<table>{HEADER}{row('', 'in spring')}</table>"
+    both = '<tr><td></td><td colspan="2">of both</td></tr>'
+    [one] = tables([table(row("Year", "a", "b") + row("1900", "It rose", "It fell"))], [table(both)])
+    assert one.content is not None and both in one.content
+
+
 @pytest.mark.slow
 def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
     many = 10_000
@@ -121,4 +207,7 @@ def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
         "<table>" + "<tr><td>1</td><td>2</td></tr>" * (many // 2) + "</table>",
     ):
         tables([Block("table", BOX, 0, content)], [Block("table", BOX, 0, content)])
+    heading, cells = "<td>a</td>" * 4_000, "<td></td>" + "<td>1</td>" * 3_999
+    wide = [table(f"<tr>{heading}</tr><tr>{cells}{more}</tr>" + f"<tr>{cells}</tr>" * 5) for more in ("", "<td>2</td>")]
+    assert len(tables(*([each] for each in wide))) == 1
     assert time.process_time() - started < 5

@@ -17,7 +17,7 @@ from batchocr.documents.assembly.document import AssembledDocument
 from batchocr.documents.export import alto, hocr, pdf
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.placing.document import DocumentText
-from batchocr.documents.export.placing.page import page_words
+from batchocr.documents.export.placing.page import page_words, plain_text
 from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.pages.searchable.placed_text import BlockWords, PageText, PlacedLine, Word
 
@@ -152,3 +152,7 @@ def test_a_document_whose_pages_cannot_be_looked_at_is_refused(format: Any, tmp_
         for _ in range(2):
             with pytest.raises(FileRefusedError, match="is not there"):
                 list(format.files(document, "a", SimpleNamespace(text=text), FormatOptions()))
+
+
+def test_words_are_without_the_tags_of_raised_letters() -> None:
+    assert plain_text("of 3 m<sup>2</sup>, CO<sub>2</sub>") == "of 3 m2, CO2"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -129,6 +131,19 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.parametrize("threads", [2], indirect=True)
 @pytest.mark.usefixtures("threads")
+def test_zeros_take_memory_only_where_they_are_written_to(ops: CpuOps) -> None:
+    before = resident_bytes()
+    zeros = ops.zeros((4, 1 << 26), torch.ones(1, dtype=torch.bfloat16))
+    zeros[3, :9] = 1
+    assert resident_bytes() - before < 1 << 26
+    assert zeros[:, :: 1 << 14].sum() == 1
+    assert (zeros.shape, zeros.dtype) == ((4, 1 << 26), torch.bfloat16)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
 def test_to_resize_starts_no_threads_but_those_of_its_pool() -> None:
     """With more OpenMP threads than cores, those that wait would sleep at once."""
     ops = CpuOps()

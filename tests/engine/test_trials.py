@@ -183,6 +183,23 @@ def test_a_kernel_that_is_needed_is_taken_where_the_reference_is_faster_and_the_
     assert choose(trial, Timer(1e-3, 2e-3))[1].reasons() == {"reference": "2000 µs"}
 
 
+@pytest.mark.parametrize(("needed_for", "num_timed"), [("a graph", 5 + 1), ("", 5 + 5)])
+def test_the_reference_is_timed_once_where_its_time_decides_nothing(needed_for: str, num_timed: int) -> None:
+    timed = []
+
+    def timer(call: Callable[[], object]) -> float:
+        timed.append(call)
+        return 1e-3
+
+    choose(
+        Trial(
+            "double", [candidate("kernel", right)], reference, lambda double: (double(torch.ones(1)),), 1e-3, needed_for
+        ),
+        timer,
+    )
+    assert len(timed) == num_timed
+
+
 def test_the_worst_of_all_outputs_counts() -> None:
     good, bad = torch.tensor([1.0, -4.0]), torch.tensor([1.0, -5.0])
     assert relative_error((good, bad, good), (good, good, good)) == 0.25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Mapping
@@ -14,9 +15,10 @@ import pytest
 
 import batchocr
 from batchocr.errors import OutputMismatchError, UsageError
-from batchocr.tables import parts
+from batchocr.tables.earlier import dtype_of_rows
 from batchocr.tables.files import journal_path
 from batchocr.tables.opened import open_rows
+from tests.support import stand_in
 from tests.support.jobs import Job, started
 from tests.support.running import draw_pdf, read_rows, run_command, texts
 
@@ -25,12 +27,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def usual(model: Path) -> dict[str, Any]:
-    return {"model": model, "dpi": 72, "workers": 1, "pages_in_flight": 4, "max_degraded_rate": 1}
-
-
-@pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "ROWS_PER_PART", 4)
+    small = {"dpi": 72, "workers": 1, "pages_in_flight": 4, "rows_per_part": 4}
+    return {"model": model, "max_degraded_rate": 1, **small}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +39,7 @@ def first_day(tmp_path_factory: pytest.TempPathFactory, usual: dict[str, Any]) -
     for name in ("b", "d", "f", "h", "k"):
         draw_pdf(folder / "in" / f"{name}.pdf", f"{name} one", f"{name} two")
     draw_pdf(folder / "in" / "j.pdf", *(f"j {page}" for page in range(5)))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(parts, "ROWS_PER_PART", 4)
-        batchocr.run(folder / "in", out=f"{folder}/table/", **usual)
+    batchocr.run(folder / "in", out=f"{folder}/table/", **usual)
     return folder.rename(folder.with_name("first day"))
 
 
@@ -127,7 +123,7 @@ def test_a_kill_between_two_parts_costs_nothing(archive: Path, usual: dict[str, 
     draw_pdf(archive / "in" / "d.pdf", "changed")
     draw_pdf(archive / "in" / "h.pdf", "worse")
     die = (
-        "import os, batchocr.tables.parts as parts\nparts.ROWS_PER_PART = 4\nrename, done = os.rename, []\n"
+        "import os\nrename, done = os.rename, []\n"
         "def replace(old, new):\n"
         "    if str(new).endswith('.parquet'):\n"
         f"        if len(done) == {num_replaced}:\n            os.kill(os.getpid(), 9)\n"
@@ -137,7 +133,9 @@ def test_a_kill_between_two_parts_costs_nothing(archive: Path, usual: dict[str, 
         "import batchocr.tables.journal as journal\n"
         "journal.Journal.remove = lambda self: os.kill(os.getpid(), 9)"
     )
-    with started(Job(usual["model"], archive / "in", []), out, "--workers", "1", before=die) as process:
+    with started(
+        Job(usual["model"], archive / "in", []), out, "--workers", "1", "--rows-per-part", "4", before=die
+    ) as process:
         process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     assert journal_path(out).exists()
@@ -154,7 +152,8 @@ def test_a_folder_becomes_a_table_and_a_table_a_folder(archive: Path, usual: dic
     out, table = archive / "table", archive / "merged.parquet"
     assert run_command_of("merge", out, "--out", table)
     assert batchocr.run(archive / "in", out=table, **usual).nothing_to_do
-    assert run_command_of("merge", table, "--out", f"{archive}/again/")
+    assert run_command_of("merge", table, "--out", f"{archive}/again/", "--rows-per-part", "2")
+    assert in_parts(archive / "again") == [["b.pdf"], ["d.pdf"], ["f.pdf"], ["h.pdf"], ["j.pdf"], ["k.pdf"]]
     assert batchocr.run(archive / "in", out=archive / "again", **usual).nothing_to_do
     assert rows_in(archive / "again") == rows_in(out)
 
@@ -199,10 +198,63 @@ def test_overwrite_begins_the_folder_anew(archive: Path, usual: dict[str, Any]) 
         (archive / "in" / f"{name}.pdf").unlink()
     report = batchocr.run(archive / "in", out=archive / "table", overwrite=True, **usual)
     assert (report.pages_read, report.items.found) == (4, 4)
-    assert in_parts(archive / "table") == [["b.pdf", "d.pdf"]]
+    assert in_parts(archive / "table") == [["b.pdf", "d.pdf"], [], [], []]
 
 
 def test_the_command_takes_a_folder(archive: Path, usual: dict[str, Any]) -> None:
     done = run_command(archive / "in", "--out", f"{archive}/other/", "--model", usual["model"], "--dpi", "72")
     assert done.returncode in (0, 3)
     assert len(list((archive / "other").glob("*.parquet"))) == 1
+
+
+def test_a_file_that_was_touched_gets_its_new_time_when_any_part_is_written(
+    archive: Path, usual: dict[str, Any]
+) -> None:
+    out = archive / "table"
+    os.utime(archive / "in" / "b.pdf", ns=(1, 1))
+    before = state_of(out)
+    assert batchocr.run(archive / "in", out=out, **usual).nothing_to_do
+    assert state_of(out) == before
+    draw_pdf(archive / "in" / "k.pdf", "changed")
+    assert batchocr.run(archive / "in", out=out, **usual).pages_read == 1
+    assert {row.file_mtime_ns for row in open_rows(out).rows() if row.source == "b.pdf"} == {1}
+    assert rows_in(out) == anew(archive, usual)
+
+
+def test_a_run_that_failed_before_it_had_a_row_leaves_a_folder_that_can_be_used(
+    archive: Path, usual: dict[str, Any]
+) -> None:
+    (archive / "failed").mkdir()
+    shutil.copy(archive / "table" / "report.json", archive / "failed")
+    assert batchocr.run(archive / "in", out=archive / "failed", **usual).complete
+
+
+def test_a_folder_is_continued_in_the_dtype_in_which_it_was_begun(archive: Path, usual: dict[str, Any]) -> None:
+    assert dtype_of_rows(archive / "table") == batchocr.open_table(archive / "table").metadata.settings["dtype"]
+
+
+def test_parts_that_a_killed_run_has_left_are_cleared_away(archive: Path, usual: dict[str, Any]) -> None:
+    left = archive / "table" / "part-000009-0123456789abcdef.parquet.0123456789abcdef.tmp"
+    left.write_bytes(b"half a part")
+    assert batchocr.run(archive / "in", out=archive / "table", **usual).nothing_to_do
+    assert not left.exists()
+
+
+def test_the_report_of_a_folder_is_named_where_it_is(archive: Path, usual: dict[str, Any]) -> None:
+    for out in (archive / "table", f"{archive}/table/"):
+        done = run_command(archive / "in", "--out", out, "--model", usual["model"], "--dpi", "72")
+        assert f"the report {archive}/table/report.json" in done.stderr
+
+
+def test_folders_are_verified_by_their_names_also_those_of_a_glob_that_the_shell_has_expanded(
+    archive: Path, usual: dict[str, Any]
+) -> None:
+    for shard in ("1/2", "2/2"):
+        batchocr.run(archive / "in", out=f"{archive}/shard-{shard[0]}/", shard=shard, **usual)
+    (archive / "in" / "table.json").write_text("{}")
+    allowed = ("--max-degraded-rate", "1")
+    assert stand_in.command("verify", f"{archive}/table", str(archive / "in"), *allowed)[0] == 0
+    both = sorted(map(str, archive.glob("shard-*")))
+    exit_code, shown, logged = stand_in.command("verify", *both, str(archive / "in"), *allowed)
+    assert (exit_code, "15 rows expected: nothing wrong" in shown) == (0, True)
+    assert f"taken for tables and not for INPUTs, as batchocr wrote them: {both[1]}" in logged

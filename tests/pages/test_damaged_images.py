@@ -15,7 +15,7 @@ import pytest
 from PIL import Image, ImageCms
 
 from batchocr.data import Page
-from batchocr.errors import DamagedError
+from batchocr.errors import DamagedError, UnsupportedError
 from benchmarks.attack.image_damage import TiffPage
 from benchmarks.attack.sound_images import (
     HEIGHT,
@@ -174,6 +174,13 @@ def test_a_webp_that_lost_a_line_is_told(tmp_path: Path, options: dict[str, Any]
         assert told(tmp_path, bytes(damaged)) is not None or share_lost(rendered(tmp_path, bytes(damaged))) == 0
 
 
+def with_alpha(levels: np.ndarray[Any, Any], kind: int) -> bytes:
+    """A TIFF of grey that is opaque everywhere. kind: of its alpha."""
+    pixels = np.dstack([levels, np.full_like(levels, np.iinfo(levels.dtype).max)])
+    tags = {**tiff_tags(levels), 258: [levels.itemsize * 8] * 2, 277: [2], 278: [STRIP_ROWS], 338: [kind]}
+    return tiff(tags, strips_of(pixels))
+
+
 def with_lengths(length: int) -> bytes:
     return changed_tiff(lambda page: page.put(279, [length] * len(page)))
 
@@ -186,8 +193,11 @@ ODD_FILES: dict[str, Callable[[], bytes]] = {
     "strips of 2 GB": lambda: with_lengths(2**31),
     "a grey PNG with a profile for RGB": lambda: png_of(HEIGHT, png_chunk(b"iCCP", b"p\0\0" + zlib.compress(SRGB))),
     "a PNG with a profile that is none": lambda: png_of(HEIGHT, png_chunk(b"iCCP", b"p\0\0" + zlib.compress(b"no"))),
+    "a PNG with a profile that is not deflated": lambda: png_of(HEIGHT, png_chunk(b"iCCP", b"p\0\0no profile")),
     "a PNG with half of another inside": lambda: png_of(HEIGHT, png_chunk(b"prVt", encoded("PNG")[:500])),
     "a GIF with a block that ends twice": lambda: encoded("GIF", interlace=0)[:-1] + b"\0;",
+    "a GIF with a comment of no bytes": lambda: encoded("GIF", interlace=0)[:-1] + b"!\xfe\0;",
+    "a TIFF of grey and its share of light": lambda: with_alpha(LEVELS, 1),
 }
 
 
@@ -231,6 +241,29 @@ def test_odd_values_cost_nothing(tmp_path: Path, oddity: str) -> None:
     page = rendered(tmp_path, ODD_VALUES[oddity]())
     assert page.lost is None
     assert share_lost(page) == 0
+
+
+def floats(levels: np.ndarray[Any, Any], depth: str) -> bytes:
+    tags = tiff_tags(levels.astype(depth))
+    return tiff({**tags, 278: [STRIP_ROWS], 339: [3] * tags[277][0]}, strips_of((levels / 255).astype(depth)))
+
+
+OTHER_KINDS: dict[str, Callable[[], bytes]] = {
+    "colours in floats": lambda: floats(np.dstack([LEVELS] * 3), "f4"),
+    "grey in half floats": lambda: floats(LEVELS, "f2"),
+    "16 bits and alpha": lambda: with_alpha(LEVELS.astype("u2") * 257, 2),
+    "WebP in a TIFF": lambda: tiff({**tiff_tags(np.dstack([LEVELS] * 3), 50001)}, [encoded("WEBP", "RGB")]),
+    "a JPEG of 12 bits": lambda: encoded("JPEG").replace(b"\xff\xc0\0\x0b\x08", b"\xff\xc0\0\x0b\x0c"),
+    "a BMP of 2 bits": lambda: (
+        b"BM" + struct.pack("<IIIIiiHHIIiiII", 99, 0, 62, 40, 9, 9, 1, 2, 0, 36, 0, 0, 2, 0) + bytes(44)
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_a_sound_image_of_a_kind_that_is_not_known_is_unsupported_and_not_damaged(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"^no kind of image that is read here \(.*\): save it as PNG first$"):
+        rendered(tmp_path, OTHER_KINDS[kind]())
 
 
 def test_a_picture_of_which_nothing_can_be_seen_says_so(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from batchocr.data import Block, Page, Reading
-from batchocr.pages.protocol.markdown import html_of_table, to_markdown
+from batchocr.documents.markup.html import block_html
+from batchocr.pages.protocol.markdown import figure_parts, to_markdown
 from batchocr.pages.protocol.mineru import MinerUProtocol
 from tests.pages.test_mineru_protocol import mineru_reads
 from tests.support.page_reading import Reader, line
@@ -104,6 +105,35 @@ def test_nothing_in_a_description_acts_in_a_browser_or_ends_it() -> None:
     assert to_markdown([block]) == "![a\\] (x) &lt;b> # b](#block-0)\n\na] (x) &lt;b>\n"
 
 
-@pytest.mark.parametrize("text", ["", "a | b", "| a |\n| b |", "a\n---\nb", CHART + "\nand more"])
+@pytest.mark.parametrize("text", ["", "a | b", "| a |\n| b |", "a\n---\nb", "<nl>", "a<fcel>b"])
 def test_what_is_no_table_stays_text(text: str) -> None:
-    assert html_of_table(text) == ""
+    assert figure_parts(text) == ([("text", text)] if text else [])
+
+
+def test_a_charts_table_is_taken_out_of_the_text_around_it() -> None:
+    def html(*rows: str) -> str:
+        head, *body = (f"<tr>{''.join(f'<td>{cell}</td>' for cell in row.split(','))}</tr>" for row in rows)
+        return f"<table>{head.replace('td', 'th')}{''.join(body)}</table>"
+
+    table = html("Year,Tons", "2024,3 &lt; 4", "2025,5")
+    ragged = "| Year | Tons |\n|---|---|\n| 2024 |\n| 2025 | 5 | about |"
+    otsl = "<fcel>Year<fcel>Tons<nl><fcel>2024<ecel><nl><fcel>2025<fcel>3 < 4<lcel><nl>"
+    for content, parts in [
+        (CHART, [("table", table)]),
+        (
+            f"Above:\n{CHART}\n\nSource: the author.",
+            [("text", "Above:"), ("table", table), ("text", "Source: the author.")],
+        ),
+        (f"{CHART}\n\n{CHART}", [("table", table), ("table", table)]),
+        (ragged, [("table", html("Year,Tons,", "2024,,", "2025,5,about"))]),
+        (otsl, [("table", html("Year,Tons,", "2024,,", "2025,3 &lt; 4,"))]),
+        (
+            f"Tons: {otsl}about",
+            [("text", "Tons:"), ("table", html("Year,Tons,", "2024,,", "2025,3 &lt; 4,", "about,,"))],
+        ),
+    ]:
+        assert figure_parts(content) == parts, content
+    block = Block("chart", (0, 0, 1, 1), 0, f"{CHART}\n<b>Source</b>", sub_type="bar", description="Tons")
+    picture, shown, source = to_markdown([block]).strip().split("\n\n")
+    assert (picture, shown[:7], source) == ("![Tons](#block-0)", "<table>", "&lt;b>Source&lt;/b>")
+    assert block_html("chart", block.content).endswith('</table><p dir="auto">&lt;b&gt;Source&lt;/b&gt;</p>')

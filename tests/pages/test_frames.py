@@ -67,6 +67,40 @@ def test_every_frame_is_reached_in_any_order(tmp_path: Path, format: str) -> Non
             assert set(pixels(document.render(index))) == {COLORS[index]}
 
 
+def tiff_of(*kinds: tuple[int, int] | None, big: bool = False) -> bytes:
+    """A TIFF of a picture for each colour. kinds: a tag of each, with its value."""
+    file = io.BytesIO()
+    with TiffImagePlugin.AppendingTiffWriter(file) as writer:
+        for kind, color in zip(kinds, COLORS, strict=False):
+            tags = {} if kind is None else dict([kind])
+            Image.new("RGB", (16, 16), color).save(writer, "TIFF", tiffinfo=tags, big_tiff=big)
+            writer.newFrame()
+    return file.getvalue()
+
+
+NEW_SUBFILE_TYPE, SUBFILE_TYPE = 254, 255
+FIRST, SECOND, THIRD = COLORS[:3]
+
+
+@pytest.mark.parametrize("big", [False, True])
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([None, (NEW_SUBFILE_TYPE, 1), (NEW_SUBFILE_TYPE, 5)], [FIRST]),
+        ([(NEW_SUBFILE_TYPE, 1), (NEW_SUBFILE_TYPE, 0)], [SECOND]),
+        ([(NEW_SUBFILE_TYPE, 2), (NEW_SUBFILE_TYPE, 4), (NEW_SUBFILE_TYPE, 2)], [FIRST, THIRD]),
+        ([(SUBFILE_TYPE, 1), (SUBFILE_TYPE, 2), (SUBFILE_TYPE, 3)], [FIRST, THIRD]),
+        ([(NEW_SUBFILE_TYPE, 1), (NEW_SUBFILE_TYPE, 1)], [FIRST, SECOND]),
+    ],
+    ids=["pyramid", "thumbnail first", "pages and a mask", "old tag", "previews alone"],
+)
+def test_previews_and_masks_of_a_tiff_are_no_pages(
+    tmp_path: Path, kinds: list[tuple[int, int] | None], expected: list[tuple[int, ...]], big: bool
+) -> None:
+    with opened(tmp_path, tiff_of(*kinds, big=big)) as document:
+        assert outcomes(document) == expected
+
+
 def count_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[None]:
     calls: list[None] = []
     original = getattr(owner, name)

@@ -134,6 +134,24 @@ def test_html_in_text_is_shown_as_letters_and_a_comparison_stays_as_it_is() -> N
     assert markdown("text", "<!-- a --> 1<2 i <3 x<y") == "&lt;!-- a --> 1<2 i <3 x&lt;y\n"
 
 
+def test_raised_and_lowered_letters_stay_but_only_as_plain_pairs_on_a_line() -> None:
+    for printed in ("of 3 m<sup>2</sup> a day", "CO<sub>2</sub> and H<sub>2</sub>O", "<sup>1</sup> A note."):
+        assert markdown("text", printed) == f"{printed}\n"
+    for printed, shown in [
+        ("<sup>1", "&lt;sup>1"),
+        ("1</sup>", "1&lt;/sup>"),
+        ("<sup>1</sub>", "&lt;sup>1&lt;/sub>"),
+        ("<sup></sup>", "&lt;sup>&lt;/sup>"),
+        ("<sup>a\n\nb</sup>", "&lt;sup>a\n\nb&lt;/sup>"),
+        ("<sup onclick=evil()>1</sup>", "&lt;sup onclick=evil()>1&lt;/sup>"),
+        ("<SUP>1</SUP>", "&lt;SUP>1&lt;/SUP>"),
+        ("<sup><b>1</b></sup>", "&lt;sup>&lt;b>1&lt;/b>&lt;/sup>"),
+        ("<sup>5*3</sup>", "<sup>5\\*3</sup>"),
+        ("\\hr<sup>ef{https://evil}</sup>{x}", "\\ hr<sup>ef{https://evil}</sup>\\{x}"),
+    ]:
+        assert markdown("text", printed) == f"{shown}\n"
+
+
 def test_no_link_leads_out_of_the_page() -> None:
     assert markdown("text", "[a](javascript:alert(1)) ![b](//x.test)") == "[a] (javascript:alert(1)) ![b] (//x.test)\n"
     assert markdown("text", "[1]: http://x.test") == "[1] : http://x.test\n"

@@ -40,7 +40,7 @@ def test_a_page_of_figures_only_is_read_in_one_round() -> None:
 )
 def test_a_layout_that_names_no_block_degrades_the_page(layout: str) -> None:
     reading = read(layout)
-    assert reading.error_message == f"the layout, {len(layout)} characters, contains no block"
+    assert reading.error_message == f"no text was found: the layout, {len(layout):,} characters, contains no block"
     assert (reading.blocks, reading.markdown) == ((), "")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pymupdf
 import pytest
+from PIL import Image
 
 from batchocr.data import Block, Completion, Page, Reading, Request
 from batchocr.pages.documents import DocumentCache
@@ -108,6 +109,14 @@ def test_a_reading_is_degraded_by_its_page_and_by_its_model(
     path = tmp_path / "a.pdf"
     path.write_bytes(scan(DCT, data))
     assert finished_page(path, Falling(short)).reading.error_message == said
+
+
+def test_a_reading_is_degraded_by_an_image_that_was_reduced_too_much(tmp_path: Path) -> None:
+    long = Image.new("L", (30, 12_000), 255)
+    long.paste(0, (0, 0, 9, 9))
+    long.save(tmp_path / "a.png")
+    said = finished_page(tmp_path / "a.png", Falling("block 3 looped")).reading.error_message
+    assert str(said).startswith("the image was reduced by 3.4") and str(said).endswith("; block 3 looped")
 
 
 @pytest.mark.parametrize(("read", "agreement"), [("A sentence of some words", 1.0), ("A sentence of same birds", 0.85)])

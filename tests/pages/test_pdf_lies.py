@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from batchocr.data import Page
 from batchocr.errors import PageError
@@ -121,11 +122,11 @@ STAMP = b"<</Type /Annot /Subtype /Stamp /Rect [9 9 99 99] /F %s /AP <</N %s>> %
 
 
 def annotated(annotation: bytes) -> bytes:
-    """A page with an annotation, object 6, after its text and an appearance, object 5."""
+    """A page with an annotation, object 6, after its text and an appearance, object 5; behind it, flags and a state."""
     tree = b"<</Type /Pages /Kids [3 0 R] /Count 1>>"
     only = page(4, b"").replace(b"/Type /Page", b"/Type /Page /Annots [6 0 R]")
     seen = stream(b"0 0 9 9 re f", b"/Type /XObject /Subtype /Form /BBox [0 0 9 9]")
-    return pdf(b"<</Type /Catalog /Pages 2 0 R>>", tree, only, stream(b"9 9 9 9 re f"), seen, annotation)
+    return pdf(b"<</Type /Catalog /Pages 2 0 R>>", tree, only, stream(b"9 9 9 9 re f"), seen, annotation, b"6", b"/Off")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,8 @@ def annotated(annotation: bytes) -> bytes:
         (STAMP % (b"4", b"5 0 R", b""), None),
         (STAMP % (b"4", b"9 0 R", b""), lacks(1)),
         (STAMP % (b"6", b"9 0 R", b""), None),  # hidden
+        (STAMP % (b"7 0 R", b"9 0 R", b""), None),
+        (STAMP % (b"4", b"<</On 9 0 R /Off 5 0 R>>", b"/AS 8 0 R"), None),
         (STAMP % (b"4", b"<</On 5 0 R /Off 9 0 R>>", b"/AS /On"), None),
         (STAMP % (b"4", b"<</On 5 0 R /Off 9 0 R>>", b"/AS /Off"), lacks(1)),
         (b"null", lacks(1)),
@@ -157,6 +160,36 @@ def test_a_crop_box_that_leaves_nothing_of_the_sheet_is_ignored(tmp_path: Path, 
     (tmp_path / "whole.pdf").write_bytes(TEXT)
     (tmp_path / "a.pdf").write_bytes(with_entries(TEXT, first_page=b"/CropBox " + box))
     assert said(tmp_path / "a.pdf", [0]) == said(tmp_path / "whole.pdf", [0])
+
+
+NUMBERS = (b"1000", b"1200", b"1300", b"[5 0 R 5 0 R 6 0 R 7 0 R]", b"10", b"20", b"90", b"2")
+"""Objects 5 to 12."""
+
+
+def shown(folder: Path, entries: bytes) -> Image.Image:
+    """A page with two squares, and these entries in place of its sheet."""
+    tree = b"<</Type /Pages /Kids [3 0 R] /Count 1>>"
+    only = b"<</Type /Page /Parent 2 0 R /Contents 4 0 R %s>>" % entries
+    content = stream(b"20 30 40 40 re f 150 250 60 60 re f")
+    (folder / "a.pdf").write_bytes(pdf(b"<</Type /Catalog /Pages 2 0 R>>", tree, only, content, *NUMBERS))
+    with closing(open_document(str(folder / "a.pdf"), password=None, dpi=72)) as document:
+        return document.render(0).image
+
+
+@pytest.mark.parametrize("box", [b"[1000 1000 1200 1300]", b"[5 0 R 5 0 R 6 0 R 7 0 R]", b"8 0 R"])
+def test_a_crop_box_beside_a_sheet_that_begins_elsewhere_is_ignored_also_by_references(
+    tmp_path: Path, box: bytes
+) -> None:
+    sheet = b"/MediaBox [100 200 300 500]"
+    assert shown(tmp_path, sheet + b"/CropBox " + box) == shown(tmp_path, sheet)
+    assert shown(tmp_path, sheet).getpixel((60, 200)) == (0, 0, 0)
+
+
+def test_numbers_of_a_page_may_be_references(tmp_path: Path) -> None:
+    direct = b"/MediaBox [10 20 90 120] /CropBox [10 20 90 90] /Rotate 90 /UserUnit 2"
+    references = b"/MediaBox [9 0 R 10 0 R 90 120] /CropBox [9 0 R 20 11 0 R 90] /Rotate 11 0 R /UserUnit 12 0 R"
+    assert shown(tmp_path, references).size == (140, 160)
+    assert shown(tmp_path, references) == shown(tmp_path, direct)
 
 
 def test_a_crop_box_on_the_sheet_crops(tmp_path: Path) -> None:

@@ -13,8 +13,16 @@ from PIL import Image
 
 from batchocr.data import Page
 from batchocr.errors import DamagedError, TooLargeError
-from benchmarks.attack.sound_images import png_chunk
+from batchocr.pages.input.page_pixels import as_page
+from benchmarks.attack.sound_images import png_chunk, tiff
 from tests.pages.rendering import BLACK, BLUE, GREEN, RED, WHITE, opened, pixels, render, written
+from tests.support.pdf_files import encoded
+
+TWELVE = (0, 0x800, 0xFFF)
+"""Levels of 12 bits: black, grey, white."""
+
+WIDE_RGB = {256: [3], 257: [1], 258: [16, 16, 16], 259: [1], 262: [2], 277: [3]}
+"""Tags of a TIFF of 3 × 1 px."""
 
 
 def saved(path: Path, image: Image.Image, **options: Any) -> Path:
@@ -128,6 +136,111 @@ def test_other_wide_ranges_go_from_their_darkest_to_their_brightest(
     levels = greys(render(saved(tmp_path / "a.tif", row(mode, *values))))
     assert len(levels) == len(values)
     assert expected is None or levels == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.png", png(3, 1, 16, 2, b"\0\0\0\0\0\0\0\x08\0\x08\0\x08\0\x0f\xff\x0f\xff\x0f\xff")),
+        ("alpha.png", png(3, 1, 16, 6, b"\0" + b"".join(struct.pack(">4H", *3 * [level], 4095) for level in TWELVE))),
+        ("a.tif", tiff(WIDE_RGB, [b"".join(struct.pack("<3H", *3 * [level]) for level in TWELVE)])),
+        ("grey.png", png(3, 1, 16, 0, b"\0" + struct.pack(">3H", *TWELVE))),
+    ],
+)
+def test_twelve_of_sixteen_bits_are_as_bright_in_colour_as_in_grey(tmp_path: Path, name: str, data: bytes) -> None:
+    black, grey, white = greys(render(written(tmp_path / name, data)))
+    assert (black, white) == (0, 255) and 0x7F < grey < 0x90
+
+
+def test_colours_of_sixteen_bits_lose_their_low_byte(tmp_path: Path) -> None:
+    data = png(2, 1, 16, 2, b"\0\0\xff\x08\0\x10\0\x01\0\xff\xff\0\0")
+    assert pixels(render(written(tmp_path / "a.png", data))) == [(0, 8, 16), (1, 255, 0)]
+
+
+def with_density(format: str, place: int, density: bytes) -> bytes:
+    """A black image of 40 × 30 px whose header says at `place` how many pixels there are, across and down."""
+    data = bytearray(encoded(Image.new("L", (40, 30)), format))
+    data[place : place + len(density)] = density
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a.png", {"dpi": (200, 100)}),
+        ("a.jpg", {"dpi": (200, 100)}),
+        ("a.bmp", {"dpi": (200, 100)}),
+        ("a.tif", {"dpi": (200, 100)}),
+        ("fax.tif", {"dpi": (200, 100), "compression": "group3"}),
+        ("centimetres.tif", {"tiffinfo": {282: 80.0, 283: 40.0, 296: 3}}),
+        ("no_unit.tif", {"tiffinfo": {282: 2.0, 283: 1.0, 296: 1}}),
+    ],
+)
+def test_pixels_that_are_not_square_become_square(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    path = saved(tmp_path / name, Image.new("1", (40, 30)), **options)
+    assert shapes(path) == {(40, 60)}
+
+
+def shapes(path: Path) -> set[tuple[int, int]]:
+    """The page's size, as it is rendered and as it would be."""
+    with closing(opened(path)) as document:
+        seen = document.look(0)
+        return {document.render(0).image.size, (seen.width, seen.height)}
+
+
+def test_a_file_may_name_no_more_than_the_ratio_of_a_pixel(tmp_path: Path) -> None:
+    jfif = with_density("JPEG", 13, b"\0" + struct.pack(">HH", 2, 1))
+    assert shapes(written(tmp_path / "a.jpg", jfif)) == {(40, 60)}
+    of_png = png(40, 30, 8, 0, 30 * bytes(41), (b"pHYs", struct.pack(">LLB", 2, 1, 0)))
+    assert shapes(written(tmp_path / "a.png", of_png)) == {(40, 60)}
+
+
+@pytest.mark.parametrize("density", [(1, 300), (0, 0), (2834, 2835)], ids=["absurd", "none", "rounded"])
+def test_a_density_that_says_nothing_changes_no_page(tmp_path: Path, density: tuple[int, int]) -> None:
+    data = png(40, 30, 8, 0, 30 * bytes(41), (b"pHYs", struct.pack(">LLB", *density, 1)))
+    assert shapes(written(tmp_path / "a.png", data)) == {(40, 30)}
+
+
+def test_the_longest_edge_is_that_of_the_square_pixels(tmp_path: Path) -> None:
+    assert shapes(saved(tmp_path / "a.png", Image.new("L", (3000, 2500)), dpi=(200, 100))) == {(2100, 3500)}
+
+
+@pytest.mark.parametrize("name", ["a.tif", "deflated.tif", "a.jpg"])
+def test_a_turned_image_has_its_resolution_turned_with_it(tmp_path: Path, name: str) -> None:
+    options: dict[str, Any] = {"compression": "tiff_deflate"} if name.startswith("deflated") else {}
+    exif = Image.Exif()
+    exif[274] = 6
+    path = saved(tmp_path / name, Image.new("L", (30, 40)), dpi=(100, 200), exif=exif, **options)
+    assert render(path).image.size == (40, 60)
+
+
+def test_an_image_in_memory_that_was_changed_is_taken_as_it_is(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.png", Image.new("L", (40, 30)), dpi=(200, 100))
+    with Image.open(path) as image:
+        assert as_page(image).size == (40, 60)
+        assert as_page(image.resize((40, 60))).size == (40, 60)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "dpi", "says"),
+    [
+        (30, 12_000, None, "the image was reduced by 3.4 to 3,500 px: small letters"),
+        (30, 12_000, (72, 72), "reduced by 3.4"),
+        (30, 12_000, (300, 300), "reduced by 3.4"),
+        (30, 6000, (300, 150), "reduced by 3.4"),
+        (60, 8064, None, None),
+        (30, 12_000, (600, 600), None),
+        (30, 3000, (100, 100), None),
+    ],
+)
+def test_a_page_says_so_if_its_letters_may_be_too_small(
+    tmp_path: Path, width: int, height: int, dpi: tuple[int, int] | None, says: str | None
+) -> None:
+    image = Image.new("L", (width, height), 255)
+    image.paste(0, (0, 0, 9, 9))
+    page = render(saved(tmp_path / "a.png", image, **({} if dpi is None else {"dpi": dpi})))
+    assert page.lost is None
+    assert page.doubt is None if says is None else says in str(page.doubt)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

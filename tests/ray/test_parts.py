@@ -145,7 +145,7 @@ def test_a_flipped_bit_changes_nothing_that_a_part_is_said_to_hold_and_is_found_
         with suppress(OutputMismatchError):
             num_noticed += (found := folder.rows_of(items[:1], METADATA)) == {}
             assert found in ({}, {name: sound}), position
-        with pytest.raises(OutputError, match=r"run the same `batchocr ray` again|was not written by this version"):
+        with pytest.raises(OutputError, match=r"run the same command again|was not written by this version"):
             list(parquet.read_rows(tmp_path / "out" / name))
     assert num_noticed
 

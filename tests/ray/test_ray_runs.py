@@ -72,6 +72,7 @@ def test_a_driver_that_is_killed_and_an_actor_that_is_killed_leave_the_table_of_
     assert report["actors_lost"] == 1
     assert report["items"]["failed"] == 1
     assert report["exit_code"] == 3
+    assert (report["table"], report["rows"], next(iter(report))) == (str(out), 14, "pages_per_second")
 
 
 @pytest.mark.long

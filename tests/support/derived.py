@@ -1,4 +1,4 @@
-"""The files made from Config: `python -m tests.support.derived` writes them, and a test compares them."""
+"""The files made from dataclasses: `python -m tests.support.derived` writes them, and a test compares them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer.main
 from batchocr.cli.main import app
 from batchocr.cli.options import Declared, declared_options, shown_default
 from batchocr.config import RECIPE
+from tests.support.schemas import as_text, events_schema, report_schema
 
 _ROOT = Path(__file__).parent.parent.parent
 
@@ -65,8 +66,14 @@ stop-after = "3h55m"
 penalties = false
 ```
 
-It may hold every option except `--out`, `--recipe` and those about logging. A flag on the command line, or a keyword
-argument in Python, wins over the recipe, and the recipe over the default.
+It may hold every option except `--out`, `--recipe` and those about logging.
+
+## Environment
+
+`BATCHOCR_MODEL`, `BATCHOCR_CACHE` and `BATCHOCR_PASSWORD` stand for `--model`, `--cache` and `--password`. A flag on
+the command line, or a keyword argument in Python, wins over the environment, the environment over the recipe, and the
+recipe over the default. A variable that is empty is not there. `doctor` loads a model, and `verify` compares one, only
+if `--model` is given.
 """
 
 
@@ -114,7 +121,8 @@ def _tables() -> Iterator[str]:
 
 
 def _row(option: typer.core.TyperOption) -> str:
-    flags = [f"`{' '.join(filter(None, (flag, option.metavar)))}`" for flag in (*option.opts, *option.secondary_opts)]
+    value = (option.metavar or "").replace("|", "\\|")
+    flags = [f"`{' '.join(filter(None, (flag, value)))}`" for flag in (*option.opts, *option.secondary_opts)]
     meaning, _, default = (option.help or "").partition(" Default: ")
     shown = "required" if option.required else default.removesuffix(".") or ("" if option.metavar else "off")
     declared = declared_options().get(option.name or "")
@@ -124,7 +132,12 @@ def _row(option: typer.core.TyperOption) -> str:
 
 def derived_files() -> dict[Path, str]:
     """What each file should hold."""
-    return {_ROOT / "batchocr" / "options.py": options_module(), _ROOT / "docs" / "options.md": options_page()}
+    return {
+        _ROOT / "batchocr" / "options.py": options_module(),
+        _ROOT / "docs" / "options.md": options_page(),
+        _ROOT / "docs" / "report.schema.json": as_text(report_schema()),
+        _ROOT / "docs" / "events.schema.json": as_text(events_schema()),
+    }
 
 
 if __name__ == "__main__":

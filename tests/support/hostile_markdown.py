@@ -35,6 +35,7 @@ PIECES = [
     *("<img src=x onerror=evil()>", "<https://evil>", "<!--", "-->", "<div markdown=1 ", "\\( x \\)", "\\(", "\\)"),
     *("\\[", "\\]", "$", "$$", "\\( a*b*", "*c* \\)", "5", "a", "A b", "css: https://evil", "```\n", "```{=html}\n"),
     *("~~~ {", "```math\n", "&#123;", "&lbrace;", "&lcub;", "&equals;", "&#58;::", "&lt;script>", "<table>"),
+    *("<sup>1</sup>", "<sub>\\hr</sub>", "<sup>*a</sup>", "<sup>", "</sup>", "<sup>{", "<sup onclick=evil()>1</sup>"),
     *("</table>", "<tr>", "<td>", "</td>", "<td onclick=evil()>", "<br>", "<sub>", "<img src='#bbox=0,0,1,1'/>"),
 ]
 
@@ -89,7 +90,8 @@ def any_block(dice: random.Random) -> Block:
         content = f"```{dice.choice(['', 'html', 'mermaid', '{=html}'])}\n{any_text(dice)}{dice.choice(['', '```'])}"
     else:
         content = any_text(dice) if dice.random() < 0.7 else f"a \\( {any_formula(dice)} \\) {any_text(dice)}"
-    return Block(type, (0, 0, 1, 1), 0, content, dice.random() < 0.3)
+    described = any_text(dice) if type == "image" and dice.random() < 0.5 else None
+    return Block(type, (0, 0, 1, 1), 0, content, dice.random() < 0.3, description=described)
 
 
 def any_blocks(dice: random.Random) -> list[Block]:

@@ -31,11 +31,11 @@ class Job:
     documents: Path
     rows: list[PageResult]
 
-    def run(self, out: Path, **options: object) -> Report:
+    def run(self, out: str | Path, **options: object) -> Report:
         """Start or continue the job in this process, and run it to its end."""
         return batchocr.run(self.documents, out=out, model=self.model, **(_OPTIONS | options))
 
-    def arguments(self, out: Path, *flags: str | Path) -> list[str | Path]:
+    def arguments(self, out: str | Path, *flags: str | Path) -> list[str | Path]:
         """The arguments of the command that does the same."""
         options = [f"--{name.replace('_', '-')}={value}" for name, value in _OPTIONS.items()]
         return [self.documents, "--out", out, "--model", self.model, *options, *flags]
@@ -58,7 +58,7 @@ def make_job(folder: Path, num_pages: int) -> Job:
 
 
 @contextmanager
-def started(job: Job, out: Path, *flags: str | Path, before: str = "") -> Iterator[subprocess.Popen[str]]:
+def started(job: Job, out: str | Path, *flags: str | Path, before: str = "") -> Iterator[subprocess.Popen[str]]:
     """The command at work; it is killed if it is still running at the end of the block. before: see `command`."""
     with _at_work(command(*job.arguments(out, *flags), before=before)) as process:
         yield process

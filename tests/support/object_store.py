@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -23,12 +24,17 @@ _ACCOUNT = "123456789012"  # moto's only one
 
 
 class ObjectStore:
-    """A running store. requests: method, path and query of each. fault: asked before each request is answered; what it
-    returns is the answer, unless that is None."""
+    """A running store.
+
+    requests: method, path and query of each. fetched, put_bytes: how many bytes each path gave and took. fault: asked
+    before each request is answered; what it returns is the answer, unless that is None.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.requests: list[tuple[str, str, str]] = []
+        self.fetched: Counter[str] = Counter()
+        self.put_bytes: Counter[str] = Counter()
         self.fault: Fault = lambda environ, start: None
 
     def put(self, bucket: str, objects: Mapping[str, bytes]) -> None:
@@ -47,6 +53,11 @@ class ObjectStore:
 
     def keys(self, bucket: str) -> list[str]:
         return sorted(_kept().buckets[bucket].keys)
+
+    def forget(self) -> None:
+        """Begin to count anew."""
+        for counted in (self.requests, self.fetched, self.put_bytes):
+            counted.clear()  # type: ignore[attr-defined]
 
     @contextmanager
     def failing(self, fault: Fault) -> Iterator[None]:
@@ -74,7 +85,7 @@ def used(store: ObjectStore) -> Iterator[ObjectStore]:
         patched.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         patched.setenv("AWS_EC2_METADATA_DISABLED", "true")
         objects._file_system.cache_clear()
-        store.requests.clear()
+        store.forget()
         yield store
     objects._file_system.cache_clear()
 
@@ -93,8 +104,17 @@ def running_store() -> Iterator[ObjectStore]:
 
     def application(environ: Environ, start: Any) -> Iterable[bytes]:
         store.requests.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("QUERY_STRING", "")))
+        if environ["REQUEST_METHOD"] == "PUT":
+            length = environ.get("HTTP_X_AMZ_DECODED_CONTENT_LENGTH") or environ.get("CONTENT_LENGTH") or 0
+            store.put_bytes[environ["PATH_INFO"]] += int(length)
+
+        def counting(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            if environ["REQUEST_METHOD"] == "GET":
+                store.fetched[environ["PATH_INFO"]] += int(dict(headers).get("Content-Length", 0))
+            return start(status, headers, *rest)
+
         failed = store.fault(environ, start)
-        return answer(environ, start) if failed is None else failed
+        return answer(environ, counting) if failed is None else failed
 
     server = make_server("127.0.0.1", 0, application, threaded=True)
     store = ObjectStore(f"http://127.0.0.1:{server.port}")

@@ -303,7 +303,7 @@ def test_a_run_that_overwrites_goes_on_if_it_was_killed_just_before_its_table_to
     table_for(out).write(out, [SECOND], METADATA)
     with open_journal(out, other, overwrite=True) as journal:
         journal.append(FIRST)
-        journal.end("0" * 64, {})
+        journal.end("0" * 64)
     metadata_path(out).unlink(missing_ok=True)  # as JSON Lines do before
     with open_journal(out, other) as journal:
         assert journal.earlier is None

@@ -181,11 +181,12 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_documents_come_with_the_levels_of_their_outlines_where_the_files_are(tmp_path: Path) -> None:
-    set = typeset([Heading("One", level=1), Paragraph("Text."), Heading("Two", level=2), Paragraph("More.")])
+    headings = [Heading(name, level=level) for level, name in enumerate(("One", "Two", "Three"), start=1)]
+    set = typeset([part for heading in headings for part in (heading, Paragraph("Text."))])
     (tmp_path / "set.pdf").write_bytes(set.pdf())
     doc_id = hashlib.sha256((tmp_path / "set.pdf").read_bytes()).hexdigest()
     table = write(tmp_path / "t.parquet", *(replace(row, doc_id=doc_id) for row in set.rows))
-    for roots, levels in (([tmp_path], [1, 2]), ([], [1, 1])):
+    for roots, levels in (([tmp_path], [1, 2, 3]), ([], [1, 2, 2])):
         [document] = batchocr.open_table(table).documents(roots)
         assert document.source == "set.pdf"
         assert [part.level for part in document.parts if isinstance(part, Piece) and part.level] == levels

@@ -188,7 +188,7 @@ def test_an_audit_or_a_list_of_pages_that_is_a_pipe_is_an_error_and_not_waited_f
     ("name", "remedy"),
     [
         ("results.parquet", "read the documents again with `batchocr run --overwrite`"),
-        ("part-000000-0123456789abcdef.parquet", "run the same `batchocr ray` again"),
+        ("part-000000-0123456789abcdef.parquet", "run the same command again"),
     ],
 )
 def test_what_to_do_about_damage_fits_what_wrote_the_table(tmp_path: Path, name: str, remedy: str) -> None:

@@ -11,7 +11,7 @@ from batchocr.config import Config
 from batchocr.data import OutlineEntry, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd
 from batchocr.documents.assembly.headings import set_levels
-from batchocr.documents.assembly.joining import Draft, go_on_as_footnote, go_on_as_list, go_on_as_table, go_on_as_text
+from batchocr.documents.assembly.joining import Draft, go_on_as_footnote, go_on_as_table, go_on_as_text, go_on_in_page
 from batchocr.documents.assembly.pages import ATTACHED, CODE, FIGURES, TABLES, page_drafts
 from batchocr.pages.protocol.markdown import HEADINGS
 from batchocr.processes.source_files import SourceFile, SourceFiles
@@ -118,11 +118,13 @@ class _Assembly:
             self._footnote, footnote = footnote, None
 
     def _goes_on(self, before: Draft | None, draft: Draft) -> bool:
-        """Join the draft to the text of the page before, or to the list in the column before, if it continues one of
-        them; returns whether it does."""
+        """Join the draft to the text of the page before, or to the text or list before it on its page, if it continues
+        one of them; returns whether it does."""
         if before is not None:
             return go_on_as_text(before, draft)
-        return self._text is not None and not self._float_is_last and go_on_as_list(self._text, draft)
+        if self._text is None or (draft.type == "list" and self._float_is_last):
+            return False
+        return go_on_in_page(self._text, draft)
 
     def _append(self, draft: Draft) -> None:
         self.parts.append(draft)

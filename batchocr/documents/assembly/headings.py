@@ -29,11 +29,18 @@ _OF_ONE_PART: Final = re.compile(
     r"|supplementary (?:material|information)s?|zusammenfassung|einleitung|literatur(?:verzeichnis)?"
     r"|inhalt(?:sverzeichnis)?|résumé|references bibliographiques|resumen|referencias"
     r"|摘\s*要|参考文献|參考文獻|致\s*谢|附\s*录|目\s*录|引言|前言"
-    r"|绪论|结论|结\s*语)[:.]?",
+    r"|绪论|结论|结\s*语)[:：.]?",
     re.IGNORECASE,
 )
 """Headings that often have no number although others of their level have one. They have the highest level below the
 title."""
+
+_CONTENTS: Final = re.compile(
+    r"(?:(?:table of )?contents|目\s*[录錄次](?:\s*contents?)?|inhalt(?:sverzeichnis)?|sommaire|índice)[:：.]?",
+    re.IGNORECASE,
+)
+_LAST_TITLE_PAGE: Final = 2
+"""The last page, from 0, that may have a document's title: covers and forewords may stand before it."""
 
 
 def set_levels(drafts: Sequence[tuple[Draft, PageResult]], outline: Sequence[OutlineEntry]) -> None:
@@ -56,7 +63,9 @@ def heading_levels(
     levels = outline_levels(headings, outline)
     title = _find_title(headings, sizes, depth_of, levels)
     if title is not None:
-        levels[title] = levels[title] or 1
+        for at, heading in enumerate(headings):
+            if heading.text == headings[title].text:  # a half-title, or the title on a page of its own
+                levels[at] = levels[at] or levels[title] or 1
     top = _level_of_depth_1(depth_of, levels, title)
     levels = [
         level if level is not None or depth is None else max(1, top + depth - 1)
@@ -76,12 +85,13 @@ def _find_title(
     depth_of: Sequence[int | None],
     levels: Sequence[int | None],
 ) -> int | None:
-    """Which heading is the title of the document: the largest on its first page, if it is larger than all parts of the
-    document or stands before them."""
+    """Which heading is the title of the document: the largest on the first page with headings, if it is larger than
+    all parts of the document, or is the first and as large."""
+    others = [not _OF_ONE_PART.fullmatch(heading.text.strip()) for heading in headings]
     first_page = [
         at
         for at, heading in enumerate(headings)
-        if heading.page_index == 0 and depth_of[at] is None and not _OF_ONE_PART.fullmatch(heading.text.strip())
+        if heading.page_index == headings[0].page_index <= _LAST_TITLE_PAGE and depth_of[at] is None and others[at]
     ]
     if not first_page:
         return None
@@ -89,11 +99,11 @@ def _find_title(
     if levels[title] is not None:
         return title if levels.count(levels[title]) == 1 and levels[title] == 1 else None
     parts = [size for at, size in enumerate(sizes) if at != title and (depth_of[at] == 1 or levels[at] == 1)] or [
-        size for at, size in enumerate(sizes) if at != title
+        size for at, size in enumerate(sizes) if at != title and others[at]
     ]
-    is_large = not parts or sizes[title] >= _SAME_SIZE * (median(parts) if any(depth_of) else max(parts))
-    stands_before = title == 0 and any(depth_of) and sizes[title] * _SAME_SIZE >= median(parts)
-    return title if is_large or stands_before else None
+    largest = median(parts) if parts and any(depth_of) else max(parts, default=0.0)
+    needed = largest / _SAME_SIZE if title == first_page[0] else largest * _SAME_SIZE
+    return title if sizes[title] >= needed else None
 
 
 def _level_of_depth_1(depth_of: Sequence[int | None], levels: Sequence[int | None], title: int | None) -> int:
@@ -116,7 +126,8 @@ def _by_size(
     *,
     has_numbers: bool,
 ) -> list[int]:
-    """The level of each heading: where it is not known, by its size, and at most one below the heading above it."""
+    """The level of each heading: where it is not known, by its size, and at most one below the heading above it; the
+    highest, if there is none above it."""
     anchors = _size_of_levels(sizes, known, title)
     smallest = min(anchors.values(), default=math.inf)
     smaller = [size for size, level in zip(sizes, known, strict=True) if level is None and size * _SAME_SIZE < smallest]
@@ -125,14 +136,21 @@ def _by_size(
     top = min(anchors, default=1)
     levels: list[int] = []
     above: list[tuple[int, int]] = []  # what the next heading may stand below: the level of the size, and the one given
+    highest = 1 if title is None else 2
+    contents_page: int | None = None
     for heading, size, level in zip(headings, sizes, known, strict=True):
+        if contents_page not in (None, heading.page_index):
+            above.clear()  # entries of a table of contents have nothing below them
+            contents_page = None
+        if _CONTENTS.fullmatch(heading.text.strip()):
+            contents_page = heading.page_index
         of_size = level if level is not None else _nearest_level(size, anchors)
         if level is None and has_numbers and _OF_ONE_PART.fullmatch(heading.text.strip()):
             of_size = top if size * _SAME_SIZE >= anchors[top] else of_size
         while above and above[-1][0] >= of_size:
             above.pop()
         if level is None:
-            level = min(of_size, 1 + above[-1][1] if above else _LOWEST)
+            level = min(of_size, 1 + above[-1][1] if above else highest)
         above.append((of_size, level))
         levels.append(level)
     return levels

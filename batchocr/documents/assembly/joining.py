@@ -7,56 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from batchocr.documents.assembly.document import Piece, Place
-from batchocr.documents.assembly.tables import TableCells, joined, table_rows
-
-_SEEN: Final = 300
-"""Characters that are looked at on either side of a joint, and of a caption, however long the texts are."""
-
-_LONG_ENOUGH: Final = 40
-"""A text of at least this many characters may have been cut by the end of its column; a shorter one has ended there. A
-Chinese or Japanese character counts as three."""
-
-_HYPHENS: Final = ("-", "\u2010", "\u00ad")
-_CJK: Final = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
-"""Han, kana and their punctuation. Not Hangul: Korean has spaces."""
-
-_CLOSING: Final = re.compile(r"""(?:[)\]}"'”’»」』）】》*†‡\u00b9\u00b2\u00b3\u2070-\u2079]|\\\(\s*\^.{1,20}\\\))+$""")
-"""What may stand behind the end of a sentence: brackets, quotation marks, the mark of a footnote."""
-_SENTENCE_END: Final = (".", "!", "?", ":", "…", "。", "！", "？", "：")
-_ABBREVIATION: Final = re.compile(
-    r"(?:^|[\s(\[])(?:al|approx|ca|cf|e\. ?g|i\. ?e|z\. ?B|d\. ?h|bzw|Ch|Eqs?|Figs?|No|Nos|pp?|Refs?|Secs?|Tab|Vol|vs)"
-    r"\.$"
-)
-_ITEM_MARK: Final = re.compile(
-    r"(?P<bullet>[•●○◦▪■‣∙·–—*-])\s|\(?(?:(?P<number>\d{1,3})|(?P<letter>[A-Za-z]|[ivxIVX]{2,5}))[.)]\s"
-    r"|\[(?P<reference>\d{1,4})\]|[(（]?(?P<chinese>[一二三四五六七八九十]{1,3})[、)）]|(?P<circled>[①-⑳])"
-)
-
-
-def item_mark(text: str) -> tuple[str | None, str]:
-    """The kind of bullet or number that a list item begins with, and the bullet or number itself; (None, '') without
-    one."""
-    mark = _ITEM_MARK.match(text)
-    return (mark.lastgroup, mark[mark.lastgroup]) if mark and mark.lastgroup else (None, "")
-
-
-def goes_on(before: str, after: str, *, fits: bool) -> bool:
-    """Whether the second text continues the first in mid-sentence, as where a page end cuts a paragraph in two.
-
-    fits: whether both stand in columns of the same width. A second text that begins with a capital has to fit: not
-    everything that ends without a full stop was cut.
-    """
-    tail, head = before[-_SEEN:].rstrip(), after[:_SEEN].lstrip()
-    if not tail or not head or _ITEM_MARK.match(head):
-        return False
-    if tail.endswith(_HYPHENS) and tail[-2:-1].isalnum():
-        return head[0].isalnum()
-    tail = _CLOSING.sub("", tail)
-    if tail.endswith(_SENTENCE_END):
-        return bool(_ABBREVIATION.search(tail)) and (head[0].islower() or head[0].isdigit())
-    if head[0].islower():
-        return True
-    return fits and len(tail) + 2 * len(_CJK.findall(tail)) >= _LONG_ENOUGH
+from batchocr.documents.assembly.joined_tables import TablePart, joined, next_part
+from batchocr.documents.assembly.sentences import SEEN, between, goes_on, goes_on_within, item_mark
+from batchocr.documents.assembly.tables import table_rows
 
 
 @dataclass(slots=True)
@@ -68,25 +21,21 @@ class Draft:
     """Parts of its text, to be joined as they are; empty for a piece that is not read, such as a figure."""
     places: list[Place]
     level: int | None = None
-    tables: list[TableCells] = field(default_factory=list)
-    """The tables that were joined to this one, itself among them; then they count in place of `texts`."""
+    tables: list[TablePart] = field(default_factory=list)
+    """The parts of a table that others were joined to, itself the first; then they count in place of `texts`."""
     captions: list[Draft] = field(default_factory=list)
     footnotes: list[Draft] = field(default_factory=list)
     goes_on: bool = False
     """Whether the model says that it continues a text of an earlier page."""
     description: str | None = None
     """Of a figure that was read."""
+    is_ended: bool = False
+    """Whether its last block is a line that ends before its column does."""
 
     def go_on_with(self, other: Draft) -> None:
-        """Append another's text to the last paragraph or item of this one. A hyphenated word becomes one word; Chinese
-        and Japanese are joined without a space."""
-        before, after = self.texts[-1], other.texts[0]
-        if before.endswith(_HYPHENS) and before[-2:-1].isalnum():
-            if before[-1] == "\u00ad" or (before[-2].isalpha() and after[0].islower()):
-                self.texts[-1] = before[:-1]
-            self._append(other, "")
-        else:
-            self._append(other, "" if _CJK.match(before[-1]) and _CJK.match(after[0]) else " ")
+        """Append another's text to the last paragraph or item of this one."""
+        self.texts[-1], space = between(self.texts[-1], other.texts[0])
+        self._append(other, space)
 
     def add_items(self, other: Draft) -> None:
         """Append another's items to those of this list."""
@@ -95,10 +44,11 @@ class Draft:
     def _append(self, other: Draft, between: str) -> None:
         self.texts += [between, *other.texts]
         self.places += other.places
+        self.is_ended = other.is_ended
 
     def piece(self) -> Piece:
         """The finished piece."""
-        content = joined(self.tables) if self.tables else "".join(self.texts)
+        content = joined(self.tables) if len(self.tables) > 1 else "".join(self.texts)
         return Piece(
             type=self.type,
             content=content or None,
@@ -112,8 +62,13 @@ class Draft:
 
 _SAME_WIDTH: Final = 0.1
 """By how much the widths of two parts of a table may differ, as a share of the wider."""
-_WIDER: Final = 1.15
+_WIDER: Final = 1.2
 """How much wider the second half of a paragraph may be than the first, which may be indented."""
+_LEAST_COLUMN: Final = 0.12
+"""The least width of a column, as a share of the page: newspapers have six. What is narrower is in a drawing."""
+_BESIDE: Final = 0.02
+"""How much higher the top of the next column has to be than the last text, as a share of the page: texts that begin
+side by side may be of a form."""
 _CONTINUED: Final = re.compile(
     r"\b(?:continued|continuation|cont['’]?d|cont\.|Fortsetzung|suite|continuación)|续|續|続", re.IGNORECASE
 )
@@ -127,20 +82,36 @@ def go_on_as_text(before: Draft, draft: Draft) -> bool:
     types = (before.type, draft.type)
     if types not in (("text", "text"), ("ref_text", "ref_text"), ("list", "text"), ("list", "ref_text")):
         return False
-    fits = types == ("text", "text") and _width(draft.places[0]) <= _WIDER * _width(before.places[-1])
-    if not (draft.goes_on or goes_on(before.texts[-1], draft.texts[0], fits=fits)):
+    fits = types == ("text", "text") and _is_no_wider(before, draft)
+    if not draft.goes_on and (before.is_ended or not goes_on(before.texts[-1], draft.texts[0], fits=fits)):
         return False
     before.go_on_with(draft)
     return True
 
 
-def go_on_as_list(before: Draft, draft: Draft) -> bool:
-    """Join the draft to the list in the column before if it continues that; returns whether it does."""
+def go_on_in_page(before: Draft, draft: Draft) -> bool:
+    """Join the draft to the paragraph or list before it on the page if it continues that; returns whether it does.
+
+    MinerU's model of 2605 does not say so, though its blocks have `merge_prev` for it (MinerU #5181). Higher up in the
+    next column what holds for pages does; beside and below, a text goes on only with a small letter. The second half of
+    a paragraph is never wider than the first.
+    """
     last, first = before.places[-1], draft.places[0]
-    is_next_column = (
-        first.page_index == last.page_index and last.bbox[2] <= first.bbox[0] and first.bbox[1] < last.bbox[1]
-    )
-    return before.type == draft.type == "list" and is_next_column and _go_on_with_items(before, draft)
+    are_texts = before.type == draft.type == "text"
+    if are_texts and not (_is_no_wider(before, draft) and _width(last) >= _LEAST_COLUMN):
+        return False
+    is_right = first.bbox[0] >= (last.bbox[0] + last.bbox[2]) / 2
+    if is_right and first.bbox[1] < last.bbox[1] - _BESIDE:
+        return go_on_as_text(before, draft)
+    follows = is_right or first.bbox[1] >= last.bbox[1]
+    if before.is_ended or not (are_texts and follows and goes_on_within(before.texts[-1], draft.texts[0])):
+        return False
+    before.go_on_with(draft)
+    return True
+
+
+def _is_no_wider(before: Draft, draft: Draft) -> bool:
+    return _width(draft.places[0]) <= _WIDER * _width(before.places[-1])
 
 
 def _go_on_with_items(before: Draft, draft: Draft) -> bool:
@@ -167,21 +138,23 @@ def go_on_as_footnote(before: Draft, draft: Draft) -> bool:
 def go_on_as_table(before: Draft, draft: Draft) -> bool:
     """Join the draft to the table of the page before if it continues that; returns whether it does.
 
-    It does if it has as many columns and is as wide, if no footnote stands below the first, and if its caption, should
-    there be one, says that the table continues. A table with a caption in its HTML does not: only its rows would be
-    kept.
+    It does if it is as wide, and repeats the heading or has as many columns. A caption above it has to say that the
+    table continues; one below it is the whole table's. A footnote below the first part ends the table, unless the
+    heading is repeated. A table with a caption in its HTML is another: only its rows would be kept.
     """
     one, other = _width(before.places[-1]), _width(draft.places[0])
-    if before.footnotes or abs(one - other) > _SAME_WIDTH * max(one, other):
+    if abs(one - other) > _SAME_WIDTH * max(one, other):
         return False
-    if not all(_says_continued(caption, before) for caption in draft.captions):
+    above = (caption for caption in draft.captions if caption.places[0].bbox[1] < draft.places[0].bbox[1])
+    if not all(_says_continued(caption, before) for caption in above):
         return False
-    first = before.tables[0] if before.tables else table_rows(before.texts[0])
+    if not before.tables and (first := table_rows(before.texts[0])) is not None:
+        before.tables.append(TablePart(first))
     rest = table_rows(draft.texts[0])
-    if first is None or rest is None or first.num_columns != rest.num_columns or rest.says_more:
+    part = next_part(before.tables, rest) if before.tables and rest is not None else None
+    if part is None or (before.footnotes and not part.num_repeated):
         return False
-    before.tables = before.tables or [first]
-    before.tables.append(rest)
+    before.tables.append(part)
     before.places += draft.places
     before.captions += draft.captions
     before.footnotes += draft.footnotes
@@ -190,8 +163,8 @@ def go_on_as_table(before: Draft, draft: Draft) -> bool:
 
 def _says_continued(caption: Draft, before: Draft) -> bool:
     """Whether a table's caption says that the table continues, or repeats the caption of its first part."""
-    text = caption.texts[0][:_SEEN]
-    return bool(_CONTINUED.search(text)) or any(text == first.texts[0][:_SEEN] for first in before.captions)
+    text = caption.texts[0][:SEEN]
+    return bool(_CONTINUED.search(text)) or any(text == first.texts[0][:SEEN] for first in before.captions)
 
 
 def _width(place: Place) -> float:

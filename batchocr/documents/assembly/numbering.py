@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, Literal
 
 Style = Literal[
@@ -111,15 +112,26 @@ def _has_appendices(numbers: Sequence[Number]) -> bool:
     return "number" not in styles[styles.index("letter") :]
 
 
+def _are_running(numbers: Sequence[Number | None]) -> bool:
+    """Whether most of the plain numbers follow each other, or begin anew: those of pages, beside entries of a table of
+    contents, do not. A few say nothing."""
+    plain = [int(number.name) for number in numbers if number and number.style == "number" and number.name.isdigit()]
+    num_following = sum(after == 1 or after - before in (0, 1) for before, after in pairwise(plain))
+    return len(plain) < 3 or 2 * num_following >= len(plain) - 1
+
+
 def _settled(numbers: Sequence[Number | None]) -> list[Number | None]:
     """The numbers with ambiguous styles decided by the others: `I.` may be a Roman numeral or a letter, `A` a letter or
-    an article."""
+    an article, `13` the number of a page."""
     romans = any(number and number.style == "roman" and len(number.name) > 1 for number in numbers)
     with_parts = {number.name[0] for number in numbers if number and number.style == "letter" and number.num_parts > 1}
     bare = {number.name for number in numbers if number and number.style == "bare letter"}
+    are_running = _are_running(numbers)
     settled: list[Number | None] = []
     before = ""
     for number in numbers:
+        if number and number.style == "number" and number.num_parts == 1 and not are_running:
+            number = None
         if number and number.style == "roman" and len(number.name) == 1:
             is_next = before == chr(ord(number.name) - 1)
             if is_next or not (romans or number.name == "I"):

@@ -1,31 +1,24 @@
-"""Tables in HTML: the cells, each where it stands in the grid, and tables that continue on the next page."""
+"""Tables in HTML: the cells, each where it stands in the grid."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import unescape
 from itertools import pairwise
 from typing import Final
 
-from rapidfuzz import fuzz
-
 from batchocr.pages.protocol.sanitize import harmless_characters, table_structure
 
 _TAG: Final = re.compile(r"<(/?)([a-z]+)([^<>]*)>", re.IGNORECASE)
-_ANY_TAG: Final = re.compile(r"<[^<>]*>")
-_RAISED: Final = re.compile(r"</?su[bp]>")
+ANY_TAG: Final = re.compile(r"<[^<>]*>")
+RAISED: Final = re.compile(r"</?su[bp]>")
 _SPAN: Final = re.compile(r"\b(row|col)span\s*=\s*[\"']?(\d{1,9})", re.IGNORECASE)
 _PICTURE: Final = re.compile(r"<img\b", re.IGNORECASE)
 _MAX_AREA: Final = 1_000_000
 """Cells of a grid. Spans cost a model nothing to write; a table of a full page has a few hundred."""
 
-_MAX_HEADER_ROWS: Final = 5
-_SAME_CELL: Final = 85.0
-"""Similarity, of 100, of two readings of one header cell."""
-_COMPARED: Final = 200
-"""Characters of a cell that are compared."""
+MAX_HEADER_ROWS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +39,10 @@ class Cell:
     @property
     def end_row(self) -> int:
         return self.row + self.rowspan
+
+    @property
+    def end_column(self) -> int:
+        return self.column + self.colspan
 
     def tag(self, rowspan: int) -> str:
         """The cell as HTML, over so many rows."""
@@ -78,7 +75,7 @@ class TableCells:
     @property
     def says_more(self) -> bool:
         """Whether there is text beside its rows, as of a caption."""
-        return bool(_ANY_TAG.sub("", self.html[: self.row_ends[0][0]] + self.html[self.row_ends[-1][1] :]).strip())
+        return bool(ANY_TAG.sub("", self.html[: self.row_ends[0][0]] + self.html[self.row_ends[-1][1] :]).strip())
 
     @property
     def num_header_rows(self) -> int:
@@ -92,7 +89,7 @@ class TableCells:
         while row < min(end, len(self.rows)):
             end = max([end, *(cell.end_row for cell in self.rows[row])])
             row += 1
-        return end if end <= _MAX_HEADER_ROWS and end < len(self.rows) else 0
+        return end if end <= MAX_HEADER_ROWS and end < len(self.rows) else 0
 
 
 def clean_table(html: str) -> TableCells | None:
@@ -102,7 +99,7 @@ def clean_table(html: str) -> TableCells | None:
 
 def cell_text(html: str) -> str:
     """The text of a cell or a caption, on one line."""
-    return " ".join(unescape(_ANY_TAG.sub(" ", _RAISED.sub("", html))).split())
+    return " ".join(unescape(ANY_TAG.sub(" ", RAISED.sub("", html))).split())
 
 
 def table_cells(html: str) -> TableCells | None:
@@ -190,39 +187,3 @@ def table_rows(html: str) -> TableCells | None:
         return None
     between = (html[end:start] for (_, end), (start, _) in pairwise(table.row_ends))
     return None if any(map(str.strip, between)) else table
-
-
-def joined(tables: Sequence[TableCells]) -> str:
-    """The HTML of a table that several pages have, without the headers that are repeated."""
-    first = tables[0]
-    rows = [first.html[start:end] for start, end in first.row_ends]
-    for other in tables[1:]:
-        rows += [other.html[start:end] for start, end in other.row_ends[_num_repeated(first.rows, other.rows) :]]
-    return "".join([first.html[: first.row_ends[0][0]], *rows, first.html[first.row_ends[-1][1] :]])
-
-
-def _num_repeated(first: Sequence[Sequence[Cell]], second: Sequence[Sequence[Cell]]) -> int:
-    """How many rows at the top of the second table are those at the top of the first."""
-    reach = whole = 0
-    pairs = zip(first[:_MAX_HEADER_ROWS], second[: len(second) - 1], strict=False)
-    for index, (one, other) in enumerate(pairs):
-        if not _same_row(one, other):
-            break
-        reach = max([reach, *(cell.end_row - 1 for cell in other)])
-        if reach == index:  # no cell reaches into the next row
-            whole = index + 1
-    return whole
-
-
-def _same_row(one: Sequence[Cell], other: Sequence[Cell]) -> bool:
-    """Whether two rows have the same cells, but for what was misread; not if they have no text."""
-    texts = [(_plain(a.html), _plain(b.html)) for a, b in zip(one, other, strict=False)]
-    return (
-        [(cell.rowspan, cell.colspan) for cell in one] == [(cell.rowspan, cell.colspan) for cell in other]
-        and any(text for text, _ in texts)
-        and all(fuzz.ratio(text, of_other) >= _SAME_CELL for text, of_other in texts)
-    )
-
-
-def _plain(html: str) -> str:
-    return " ".join(_ANY_TAG.sub(" ", html[: 4 * _COMPARED]).split())[:_COMPARED].casefold()

@@ -5,7 +5,6 @@ Text is what the model wrote, with formulas between dollar signs: Docling's own 
 
 from __future__ import annotations
 
-import mimetypes
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -20,7 +19,7 @@ from batchocr.documents.export.figures import Figures, File, Picture, cut, piece
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import Share, list_items, shares_of, with_dollars
 from batchocr.errors import UsageError
-from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS, LEFT_OUT, OWN_FENCES, code_in, html_of_table
+from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS, LEFT_OUT, code_in, figure_parts
 from batchocr.pages.protocol.sanitize import harmless_characters
 
 try:
@@ -47,10 +46,16 @@ try:
 except ImportError as error:
     raise UsageError("--format docling needs docling-core: pip install 'batchocr[docling]'") from error
 
-REVISION: Final = 3
+REVISION: Final = 4
 
 _LABELS: Final = dict.fromkeys(FOOTNOTES, DocItemLabel.FOOTNOTE) | {"ref_text": DocItemLabel.REFERENCE}
 _LANGUAGES: Final = {language.value.lower(): language for language in CodeLanguageLabel}
+_MIME_TYPES: Final = {"pdf": "application/pdf"} | {
+    name: f"image/{name}" for name in ("png", "jpeg", "tiff", "gif", "bmp")
+}
+"""By suffix: those that Docling takes on every machine. It refuses others, unless the system that reads them has a
+table of its own with image/webp and the like in it."""
+_SAME_SUFFIX: Final = {"jpg": "jpeg", "jfif": "jpeg", "tif": "tiff", "dib": "bmp"}
 _POINTS_PER_INCH: Final = 72
 _MAX_LEVEL: Final = 100
 
@@ -125,9 +130,8 @@ class _Writer:
         for footnote in piece.footnotes:
             self._add_text(footnote, DocItemLabel.FOOTNOTE)
         if piece.type in FIGURES and piece.content and piece.content != piece.description:
-            html = html_of_table(piece.content)
-            kind = "table" if html else "code" if OWN_FENCES.fullmatch(piece.content) else "text"
-            self.add(replace(piece, type=kind, content=html or piece.content, captions=(), footnotes=()))
+            for kind, part in figure_parts(piece.content):
+                self.add(replace(piece, type=kind, content=part, captions=(), footnotes=()))
 
     def _add_text(self, piece: Piece, label: DocItemLabel | None = None) -> TextItem | None:
         """Add the piece as text of some kind; returns None if it has none, or is a list."""
@@ -196,7 +200,8 @@ def _origin(document: AssembledDocument) -> DocumentOrigin | None:
     if document.doc_id is None:
         return None
     filename = document.source.rpartition("/")[2]
-    mimetype = mimetypes.guess_type(filename)[0] or "application/octet-stream"
+    suffix = filename.rpartition(".")[2].lower()
+    mimetype = _MIME_TYPES.get(_SAME_SUFFIX.get(suffix, suffix), "application/octet-stream")
     return DocumentOrigin(mimetype=mimetype, binary_hash=int(document.doc_id[-16:], 16), filename=filename)
 
 

@@ -17,7 +17,7 @@ from batchocr.data import Additions, ErrorKind, Failure, OutlineEntry, PageResul
 from batchocr.documents.assembly.assemble import assemble, version_read
 from batchocr.documents.export.figures import Figures
 from batchocr.documents.export.folder import ExportFolder
-from batchocr.documents.export.formats import FormatOptions, format_named
+from batchocr.documents.export.formats import NEED_PAGES, FormatOptions, format_named
 from batchocr.documents.export.names import Names
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.documents.export.refusal import FileRefusedError
@@ -29,7 +29,7 @@ from batchocr.tables.schema import content_to_json
 
 logger = logging.getLogger(__name__)
 
-_REVISION: Final = 3
+_REVISION: Final = 4
 """Goes up with every change in `assembly` that may alter a document, so that it is written again."""
 
 _Result = Literal["written", "up_to_date", "refused"]
@@ -45,6 +45,8 @@ class Exported:
     """Documents of which a file was written."""
     up_to_date: int = 0
     """Documents of which no file had to be written."""
+    without_pages: int = 0
+    """Documents without a page, such as those that the run could not open: no file in the formats that show pages."""
     refused: int = 0
     """Documents of which a file could not be put in its place."""
     vanished: int = 0
@@ -116,7 +118,13 @@ class Export:
             done.refused += 1
             logger.error("%s has rows in two places of the table: only the first are exported", source)
             return
-        versions = {format: self._version(format, name, rows) for format in self.formats}
+        formats = self.formats
+        if all(row.page_index is None for row in rows):
+            done.without_pages += 1
+            formats = [format for format in formats if format not in NEED_PAGES]
+            if not formats:
+                return
+        versions = {format: self._version(format, name, rows) for format in formats}
         stale = {key: to for key, to in versions.items() if not self.folder.is_up_to_date(source, key, to)}
         if not stale:
             done.up_to_date += 1

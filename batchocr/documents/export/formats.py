@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 FORMAT_NAMES: Final = ("md", "mineru", "chunks", "docling", "html", "pdf", "hocr", "alto")
 """Each is the name of its module in this folder."""
+NEED_PAGES: Final = ("pdf", "hocr", "alto")
+"""Those that show pages, and have nothing to say of a document without any."""
 
 
 @dataclass(frozen=True, slots=True)

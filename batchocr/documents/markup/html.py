@@ -1,9 +1,9 @@
 r"""Blocks as HTML that may stand in any page, whatever a model wrote.
 
-All text is escaped; the only tags are those written here, a table's (`pages/protocol/sanitize.py`) and a formula's
-(`mathml.py`); no attribute has a value from the model but spans and numbers. Nothing in it refers to anything.
-Each block runs from the left or from the right by its own text. An item or a cell does so by the page's style: a `dir`
-of its own would take it out of the text by which its list or table is judged.
+All text is escaped; the only tags are those written here, those of raised letters, a table's
+(`pages/protocol/sanitize.py`) and a formula's (`mathml.py`); no attribute has a value from the model but spans and
+numbers. Nothing in it refers to anything. Each block runs from the left or from the right by its own text. An item or a
+cell does so by the page's style: a `dir` of its own would take it out of the text by which its list or table is judged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Final
 
 from batchocr.documents.markup.mathml import shown_characters, to_mathml
-from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, LISTS, OWN_FENCES, code_in, html_of_table
+from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, LISTS, code_in, figure_parts
 from batchocr.pages.protocol.sanitize import table_structure
 
 _HEADING_LEVELS: Final = {"doc_title": 1, "title": 1, "paragraph_title": 2}
@@ -22,6 +22,8 @@ _NO_TABLE: Final = "<p><em>A table that could not be parsed, as the model wrote 
 
 _BULLET: Final = re.compile(r"[•●○◦▪■‣∙][ \t]*")
 _TAG: Final = re.compile("(<[^>]*>)")
+_RAISED: Final = re.compile(r"&lt;(su[bp])&gt;((?:(?!&[lg]t;).)+)&lt;/\1&gt;")
+"""Raised or lowered letters, escaped."""
 _PICTURE: Final = re.compile('<img(?: src="#(?:bbox=)?([^"]*)")?>')
 
 
@@ -38,10 +40,10 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
         return f'<div class="formula">{to_mathml(latex, display=True)}</div>'
     if type == "table":
         return table_html(text) if text.startswith("<table") else _NO_TABLE + _preformatted(text)
-    if type == "code" or (type in FIGURES and OWN_FENCES.fullmatch(text)):
+    if type == "code":
         return _preformatted(code_in(text)[1])
-    if type in FIGURES and (table := html_of_table(text)):
-        return table_html(table)
+    if type in FIGURES:
+        return "".join(block_html(kind, part) for kind, part in figure_parts(text))
     return _paragraphs(text, joined=type not in LISTS)
 
 
@@ -49,7 +51,8 @@ def inline_html(text: str) -> str:
     r"""The text as it may stand within a line, with `\( x \)` as a formula."""
     parts = INLINE_FORMULA.split(shown_characters(text))  # text and formulas alternate
     return "".join(
-        to_mathml(part, display=False) if index % 2 else escape(part, quote=False) for index, part in enumerate(parts)
+        to_mathml(part, display=False) if index % 2 else _RAISED.sub(r"<\1>\2</\1>", escape(part, quote=False))
+        for index, part in enumerate(parts)
     )
 
 

@@ -14,6 +14,7 @@ pages.forEach((page) => {
   page.stored = byId(`page-${page.number}`);
   page.picture = byId(`picture-${page.number}`);
 });
+const report = document.querySelector(".report");
 const STATUSES = ["failed", "degraded", "ok", "skipped"];
 
 let listed = []; // the pages that the filters let through, in order
@@ -443,7 +444,7 @@ const KEYS = {
   d: download,
   "/": () => { openList(true); ui["text-filter"].focus(); },
   "?": () => ui.help.showModal(),
-  Escape: () => { select(null); openList(false); },
+  Escape: () => { select(null); openList(false); report.open = false; },
 };
 
 document.addEventListener("keydown", (event) => {
@@ -459,6 +460,7 @@ document.addEventListener("keydown", (event) => {
   if (act) { event.preventDefault(); act(); }
 });
 
+document.addEventListener("click", ({ target }) => { if (!report.contains(target)) report.open = false; });
 for (const [id, key] of [["previous", "k"], ["next", "j"], ["good", "g"], ["bad", "b"], ["raw", "r"], ["zoom", "z"],
                          ["download", "d"], ["help-button", "?"]]) {
   ui[id].addEventListener("click", () => KEYS[key]());
@@ -475,3 +477,5 @@ for (const page of pages) {
 }
 fillFilters();
 filter();
+const drawn = listed.find((page) => page.picture.textContent); // those that failed come first, with nothing to see
+if (drawn) show(drawn);

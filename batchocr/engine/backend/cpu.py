@@ -3,6 +3,8 @@ resizing by Pillow; decode attention that reads the cache in place."""
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -56,6 +58,11 @@ class CpuOps(Ops):
             case "silu_mul":
                 return _gated_mlp(inner, outer)
         return lambda x, residual=None: last(first(x), residual)
+
+    def zeros(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        # The system gives out this memory where it is first written to, which most of a KV cache never is.
+        memory = mmap.mmap(-1, math.prod(shape) * like.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return torch.frombuffer(memory, dtype=like.dtype).view(*shape)
 
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int

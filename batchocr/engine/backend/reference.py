@@ -55,6 +55,10 @@ class Ops:
         first, last = _Linear(inner), _Linear(outer)
         return lambda x, residual=None: last(activate(first(x), activation), residual)
 
+    def zeros(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """A large tensor, of which not all may ever be written to. like: of the same dtype, on the same device."""
+        return like.new_zeros(shape)
+
     def patches(
         self, images: Sequence[Tensor], plans: Sequence[ResizePlan], patch_size: int, merge_size: int, /
     ) -> Tensor:

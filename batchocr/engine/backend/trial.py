@@ -69,8 +69,8 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
     left_out = unwanted()
     expected = trial.run(trial.reference)
 
-    def seconds_of(operation: Operation) -> float:
-        return min(timer(lambda: trial.run(operation)) for _ in range(_TIMED_RUNS))
+    def seconds_of(operation: Operation, num_runs: int) -> float:
+        return min(timer(lambda: trial.run(operation)) for _ in range(num_runs))
 
     right: dict[str, tuple[float, float, Operation]] = {}
     rejected: dict[str, str] = {}
@@ -85,7 +85,7 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
             error = relative_error(trial.run(operation), expected)
             if not error <= trial.max_error:
                 raise ArithmeticError(f"differs from the reference by {error:.1e}, more than {trial.max_error:.0e}")
-            right[candidate.name] = seconds_of(operation), error, operation
+            right[candidate.name] = seconds_of(operation, _TIMED_RUNS), error, operation
         except Exception as failure:  # noqa: BLE001 (boundary: a backend's trial run)
             rejected[candidate.name] = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
             if isinstance(failure, RuntimeError):
@@ -117,14 +117,15 @@ def _fastest(
     trial: Trial[Operation],
     right: dict[str, tuple[float, float, Operation]],
     rejected: dict[str, str],
-    seconds_of: Callable[[Operation], float],
+    seconds_of: Callable[[Operation, int], float],
 ) -> tuple[Operation, KernelChoice]:
     """The fastest of the candidates that are right and the reference. right: seconds, error and operation by name."""
     if not right:
         return trial.reference, KernelChoice(trial.operation, "reference", rejected=rejected)
     name, (seconds, error, operation) = min(right.items(), key=lambda item: item[1][0])
     others = {other: measured for other, (measured, _, _) in right.items()}
-    reference_s = seconds_of(trial.reference)
+    # Where its time decides nothing it is only reported: for paged attention, a run is thousands of launches.
+    reference_s = seconds_of(trial.reference, 1 if trial.needed_for else _TIMED_RUNS)
     if reference_s < _MUCH_FASTER * seconds and not trial.needed_for:
         return trial.reference, KernelChoice(trial.operation, "reference", 0.0, reference_s, rejected, others)
     del others[name]

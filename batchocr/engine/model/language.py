@@ -91,8 +91,8 @@ class LanguageModel:
         shape, ops = self.shape, self._ops
         sizes = [shape.num_layers, 2, num_blocks, ops.kv_block_size, shape.num_kv_heads, shape.head_dim]
         order = (0, 1, 4, 2, 3, 5) if ops.kv_heads_apart else tuple(range(6))
-        cache = torch.empty_permuted(sizes, order, dtype=self.dtype, device=self._embeddings.device)
-        return cache.zero_()
+        stored = ops.zeros([sizes[axis] for axis in order], self._embeddings)
+        return stored.permute([order.index(axis) for axis in range(6)])
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """token_ids: int64 [tokens]. Returns [tokens, width]."""

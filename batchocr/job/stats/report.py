@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+import platform
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
+from batchocr.config import Config, given_options
 from batchocr.data import ErrorKind, Status, counted
 from batchocr.errors import ExitCode, OutputError
 from batchocr.job.stats.ledger import ExitReason, Ledger
 from batchocr.job.stats.quality import Distribution
+from batchocr.machine import own_version
 from batchocr.processes.counts import DEVICE_STAGES, WORKER_STAGES, Stage, StageCount, sum_of
 from batchocr.processes.engines import EngineUse
 from batchocr.tables.atomic import atomic_file, reading, require_writable
 from batchocr.tables.files import UNFINISHED_REPORT
 
 _BEGINNING = b'{\n  "pages_per_second": '
-"""Of every report, those of runs on a cluster among them."""
+"""By which a report is known: of every one, those of runs on a cluster among them."""
 Setting: TypeAlias = str | int | float | bool | None
 
 
@@ -175,7 +180,37 @@ class HostMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class RunFacts:
+    """What run it was, in the reports of all runs."""
+
+    started: str = ""
+    """When the run began, in UTC, as in 2026-01-31T23:59:59+00:00; `ended` likewise."""
+    ended: str = ""
+    host: str = ""
+    version: str = ""
+    """Of batchocr."""
+    inputs: tuple[str, ...] = ()
+    """The first hundred INPUTs, as they were given."""
+    options: Mapping[str, Setting | tuple[int, int]] = field(default_factory=dict)
+    """Those that differ from their defaults, wherever they were given; never a password."""
+    table: str = ""
+    """Where the table is, or was to be, as it was given."""
+    rows: int | None = None
+    """Of the table; None if it was not written. `bytes` likewise."""
+    bytes: int | None = None
+
+
+def facts_of(inputs: tuple[str, ...], config: Config, began_s: float) -> dict[str, Any]:
+    """The RunFacts of a run that ends now, but for its table. began_s: when it began, by `time.monotonic`."""
+    ended = datetime.now(UTC)
+    started = ended - timedelta(seconds=time.monotonic() - began_s)
+    times = {"started": started.isoformat(timespec="seconds"), "ended": ended.isoformat(timespec="seconds")}
+    here = {"host": platform.node(), "version": own_version()}
+    return {**times, **here, "inputs": inputs, "options": given_options(config)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(RunFacts):
     """The throughput report. Rates are per second of work, for what was read in this run; those of tokens, and the
     means per page, for what was computed."""
 
@@ -261,7 +296,9 @@ class Report:
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds, memory in bytes, shares from 0 to 1."""
         ended = {"complete": self.complete, "exit_code": self.exit_code, "ledger_adds_up": self.ledger_adds_up}
-        return json.dumps(asdict(self) | ended, indent=2, ensure_ascii=False)
+        return json.dumps(
+            {"pages_per_second": self.pages_per_second} | asdict(self) | ended, indent=2, ensure_ascii=False
+        )
 
 
 def make_report(ledger: Ledger, engines: Sequence[EngineUse]) -> Report:

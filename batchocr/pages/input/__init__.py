@@ -2,5 +2,5 @@
 
 from typing import Final
 
-REVISION: Final = 2
+REVISION: Final = 3
 """Goes up with every change here that may alter the pixels of a page, or whether its row says what is lost."""

@@ -14,23 +14,28 @@ from dataclasses import dataclass
 import pymupdf
 
 from batchocr.pages.input.image_faults import JPEG_SIGNATURE, fault_of_jpeg
+from batchocr.pages.input.jbig2 import is_drawn_wrong
 from batchocr.pages.input.mupdf_warnings import REFUSALS
 from batchocr.pages.input.pdf_objects import (
     array_references,
     inherited_text,
     object_text,
     references,
+    resolved_text,
     unpacked,
     value_text,
 )
 
-_NOT_DRAWN = re.compile(r"/(Parent|Metadata|PieceInfo|OC|Properties) ?\d+ \d+ R|/Properties ?<<[^<>]*>>")
-"""References to what is not part of the page, or is never drawn."""
+_NOT_DRAWN = re.compile(
+    r"/(Parent|Metadata|PieceInfo|OC|Properties|ToUnicode|ICCBased|Length[123]|(?<=/Transparency/)CS) ?\d+ \d+ R|"
+    r"/Properties ?<<[^<>]*>>"
+)
+"""References to what is not part of the page, or is never drawn, or done without, as a space to blend colours in."""
 
 _CHECKED_IMAGE = re.compile(r"(?=.*/Subtype ?/Image\b)(?=.*/Filter\b.*?/(Flate|DCT)Decode\b)", re.DOTALL)
 _FORM = re.compile(r"/Subtype ?/Form\b")
-_IN_ANOTHER_FILE = re.compile(r"/F ?(\(|<|\d+ \d+ R)")
 _INLINE_JPEG = re.compile(rb"\bBI\b[^I]*?/F(?:ilter)?\s*(\[[^\]]*?/DCT\w*\s*\]|/DCT\w*).*?\bID\s(.*?)\sEI\b", re.DOTALL)
+_INLINE_DEFLATED = re.compile(rb"\bBI\s[^I]*?/Fl")
 _NAME = re.compile(r"/\w+")
 _JPEG_FILTERS, _DEFLATE_FILTERS = ("/DCTDecode", "/DCT"), ("/FlateDecode", "/Fl")
 _NOT_SHOWN = 2 | 32
@@ -44,6 +49,7 @@ _JPEG_RATIO = 10
 
 _PIECE = 1 << 20
 _FLUSHED = b"\0\0\xff\xff"
+_HEADER_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class _Object:
 
     is_missing: bool
     is_checked_image: bool
+    is_jbig2: bool
     is_form: bool
     references: frozenset[int]
     """The numbers of what is drawn with it."""
@@ -69,19 +76,32 @@ class DrawnObjects:
     def faults(self, page: int) -> list[str]:
         """What is wrong with the objects of a page, in words. page: the number of its own object."""
         contents = self._contents(page)
-        drawn = self._reachable(_drawn(inherited_text(self._document, page, "Resources")) | self._appearances(page))
-        missing = [number for number in {*contents, *drawn} if self._object(number).is_missing]
+        drawn = self._drawn_with(page)
+        missing = [number for number in drawn if self._object(number).is_missing]
         images = sorted(number for number in drawn if self._object(number).is_checked_image)
         forms = [(number,) for number in drawn if self._object(number).is_form]
         num_corrupt = self._num_corrupt(images) + sum(map(self._num_inline_corrupt, [tuple(contents), *forms]))
         found = [f"the file lacks {len(missing)} of the objects that the page is drawn with"] if missing else []
         if num_corrupt:
             found.append(f"{num_corrupt} of the page's images {'is' if num_corrupt == 1 else 'are'} corrupt")
+        if any(self._object(number).is_jbig2 and self._is_drawn_wrong(number) for number in drawn):
+            found.append("an image has a coding of JBIG2 that MuPDF draws wrong: the page may be incomplete")
         return found
 
-    def is_blank(self, page: int) -> bool:
-        """Whether the page's content streams have no bytes."""
-        return not any(self._stream(number) for number in self._contents(page))
+    def are_inflated(self, page: int) -> bool:
+        """Whether all deflated streams that the page is drawn with are sound, though they may not end as they should;
+        if one is packed twice, or within others, that is not known."""
+        for number in filter(self._document.xref_is_stream, self._drawn_with(page)):
+            first, *others = _NAME.findall(value_text(self._document, number, "Filter")) or [""]
+            is_cut = first in _DEFLATE_FILTERS and not _inflates(self._stream(number), _MAX_UNPACKED)[0]
+            if is_cut or {*others} & {*_DEFLATE_FILTERS} or _INLINE_DEFLATED.search(self._stream(number, plain=True)):
+                return False
+        return True
+
+    def _drawn_with(self, page: int) -> set[int]:
+        """The numbers of the objects that a page is drawn with."""
+        resources = _drawn(inherited_text(self._document, page, "Resources"))
+        return {*self._contents(page), *self._reachable(resources | self._appearances(page))}
 
     def _contents(self, page: int) -> list[int]:
         """The numbers of the page's content streams."""
@@ -92,12 +112,12 @@ class DrawnObjects:
         """The page's annotations that are not there, and how the others that are shown look."""
         found = set()
         for annotation in array_references(self._document, page, "Annots") or ():
-            flags = value_text(self._document, annotation, "F")
+            flags = resolved_text(self._document, annotation, "F")
             if self._object(annotation).is_missing:
                 found.add(annotation)
             elif not (flags.isdecimal() and int(flags) & _NOT_SHOWN):
                 normal = value_text(self._document, annotation, "AP/N")
-                state = value_text(self._document, annotation, "AS").removeprefix("/")
+                state = resolved_text(self._document, annotation, "AS").removeprefix("/")
                 of_state = value_text(self._document, annotation, f"AP/N/{state}")
                 found |= _drawn(of_state if of_state != "null" else normal)
         return found
@@ -115,10 +135,11 @@ class DrawnObjects:
         """An object; one whose stream is in another file is missing."""
         if number not in self._objects:
             text = object_text(self._document, number)
-            is_elsewhere = _IN_ANOTHER_FILE.search(text) and self._document.xref_is_stream(number)
+            is_here = not self._document.xref_is_stream(number) or value_text(self._document, number, "F") == "null"
             self._objects[number] = _Object(
-                is_missing=text == "null" or bool(is_elsewhere),
+                is_missing=text == "null" or not is_here,
                 is_checked_image=bool(_CHECKED_IMAGE.match(text)),
+                is_jbig2="/JBIG2Decode" in text,
                 is_form=bool(_FORM.search(text)),
                 references=frozenset(_drawn(text)),
             )
@@ -131,12 +152,19 @@ class DrawnObjects:
             if num_bytes >= _MAX_UNPACKED:
                 break
             if number not in self._intact:
-                self._intact[number] = _is_intact(self._stream(number), value_text(self._document, number, "Filter"))
+                self._intact[number] = _is_intact(self._stream(number), resolved_text(self._document, number, "Filter"))
             is_intact, size = self._intact[number]
             if not is_intact:
                 num_corrupt += 1
             num_bytes += size
         return num_corrupt
+
+    def _is_drawn_wrong(self, number: int) -> bool:
+        """Whether MuPDF draws a JBIG2 image wrong, with the segments that it shares with others."""
+        numbers = references(resolved_text(self._document, number, "DecodeParms"))
+        shared = b"".join(self._stream(each, plain=True) for each in numbers)
+        outer = _NAME.findall(resolved_text(self._document, number, "Filter"))[:-1]
+        return is_drawn_wrong(shared + (unpacked(self._stream(number), f"[{' '.join(outer)}]") or b""))
 
     def _num_inline_corrupt(self, streams: tuple[int, ...]) -> int:
         """How many JPEGs within the content of these streams are corrupt."""
@@ -172,14 +200,16 @@ def _drawn(text: str) -> set[int]:
 
 def _inflates(data: bytes, max_bytes: int) -> tuple[bool, int]:
     """Whether deflated data is sound to its end, or to `max_bytes`; and how many bytes it was. A writer may leave out
-    the end, and the checksum with it, if it flushes."""
-    inflate = zlib.decompressobj()
-    num_bytes = 0
-    left = data
+    the end, if it flushes, or all behind the header, if there is nothing; what is left of the checksum has to fit."""
+    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+    num_bytes, checksum, left = 0, 1, data[_HEADER_BYTES:]
     try:
         while left and not inflate.eof and num_bytes < max_bytes:
-            num_bytes += len(inflate.decompress(left, _PIECE))
+            piece = inflate.decompress(left, _PIECE)
+            num_bytes, checksum = num_bytes + len(piece), zlib.adler32(piece, checksum)
             left = inflate.unconsumed_tail
     except zlib.error:
         return False, num_bytes
-    return inflate.eof or num_bytes >= max_bytes or not data or data.endswith(_FLUSHED), num_bytes
+    if inflate.eof:
+        return checksum.to_bytes(4, "big").startswith(inflate.unused_data[:4]), num_bytes
+    return num_bytes >= max_bytes or len(data) <= _HEADER_BYTES or data.endswith(_FLUSHED), num_bytes

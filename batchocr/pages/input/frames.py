@@ -17,6 +17,10 @@ _RIFF_BYTES = 12
 _WEBP_FRAME_BYTES = 24
 _CHUNK = struct.Struct("<4sL")
 
+_NO_PAGES = {(254, 1), (254, 3), (254, 4), (254, 5), (254, 6), (254, 7), (255, 2)}
+"""Tags and values of a smaller copy of a page, or of a mask that says which parts of it are opaque. Source: TIFF 6.0,
+NewSubfileType and SubfileType."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
@@ -58,8 +62,10 @@ class TiffFile(io.FileIO):
 
 
 def tiff_directories(path: str) -> tuple[list[int], bool]:
-    """Return the offset of each directory, and whether their chain is whole: it ends with 0, or where it leads back."""
-    offsets: dict[int, None] = {}
+    """Return the offset of each directory that is a page, and whether their chain is whole: it ends with 0, or where it
+    leads back. If none says that it is a page, all are."""
+    offsets: dict[int, bool] = {}
+    is_whole = False
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size
         layout = _layout(file.read(8))
@@ -68,16 +74,25 @@ def tiff_directories(path: str) -> tuple[list[int], bool]:
         while len(following) == layout.offset.size:
             [offset] = layout.offset.unpack(following)
             if offset == 0 or offset in offsets:
-                return list(offsets), True
+                is_whole = True
+                break
             file.seek(min(offset, end))
             counted = file.read(layout.num_entries.size)
             if len(counted) < layout.num_entries.size:
                 break
-            offsets[offset] = None
             [num_entries] = layout.num_entries.unpack(counted)
-            file.seek(min(file.tell() + num_entries * layout.entry_bytes, end))
+            entries = file.tell()
+            offsets[offset] = _is_page(file.read(layout.entry_bytes), layout)
+            file.seek(min(entries + num_entries * layout.entry_bytes, end))
             following = file.read(layout.offset.size)
-    return list(offsets), False
+    return [offset for offset, is_page in offsets.items() if is_page] or list(offsets), is_whole
+
+
+def _is_page(first: bytes, layout: _Layout) -> bool:
+    """Whether a directory with this first entry shows a page. Entries are in the order of their tags."""
+    entry = struct.Struct(f"{layout.offset.format[0]}H{layout.entry_bytes - layout.offset.size - 2}xHH")
+    tag, one_half, other = entry.unpack_from(first.ljust(layout.entry_bytes, b"\0"))
+    return (tag, one_half | other) not in _NO_PAGES  # a half is 0, as values are small or short
 
 
 def gif_frames(path: str) -> tuple[int, bool]:

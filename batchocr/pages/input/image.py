@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
-from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError
+from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError, UnsupportedError
 from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_picture
 from batchocr.pages.input.image_faults import (
     JPEG_SIGNATURE,
@@ -22,7 +23,7 @@ from batchocr.pages.input.image_faults import (
     fault_of_webp,
     words_of_libtiff,
 )
-from batchocr.pages.input.page_pixels import DECODING_ERRORS, MAX_EDGE, as_page
+from batchocr.pages.input.page_pixels import DECODING_ERRORS, MAX_EDGE, as_page, doubt_of, load, page_size
 from batchocr.pages.input.tiff_pieces import fault_of_tiff
 
 FORMAT_NAMES = "PNG, JPEG, JPEG 2000, WebP, TIFF, GIF, BMP, ICNS, PPM"
@@ -45,10 +46,16 @@ _SIGNATURES = (
 
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
+_OTHER_KIND = re.compile(r"unknown pixel mode|Unsupported BMP .*|cannot handle \d+-\w+ .*|.* support is not configured")
+"""What Pillow and libtiff say of sound images whose pixels or encodings they do not know."""
+
 _SMALL_EDGE = 550
 """Long side in px of an image decoded for `look`."""
 
 _NOT_SEEN = "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
+
+Image.WARN_POSSIBLE_FORMATS = True
+"""Pillow says in warnings why a file is of none of its formats."""
 
 
 class ImageDocument:
@@ -70,11 +77,12 @@ class ImageDocument:
         if page_index > self._first_damaged:
             raise DamagedError(f"page {self._first_damaged + 1} is damaged, and all behind it are drawn on it")
         try:
-            with self._opened(page_index) as image:
+            with self.opened(page_index) as image:
                 image.seek(page_index)
+                doubt = doubt_of(image)
                 image.draft(None, (MAX_EDGE, MAX_EDGE))  # a JPEG far above the limit is decoded smaller
                 fault, failure = self._fault(image), _decode(image)
-                page = _page_of(image, fault or failure)
+                page = _page_of(image, fault or failure, doubt)
         except DamagedError:
             self._first_damaged = page_index
             raise
@@ -93,15 +101,14 @@ class ImageDocument:
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; of an animation, the first frame stands for all."""
-        with self._opened(page_index) as image:
-            scale = min(1.0, MAX_EDGE / max(1, *image.size))
-            width, height = round(image.width * scale), round(image.height * scale)
+        with self.opened(page_index) as image:
+            width, height = page_size(image)
             image.draft("L", (_SMALL_EDGE, _SMALL_EDGE))
             as_page(image, _SMALL_EDGE)  # raises if it cannot be decoded
         return PageSeen(width, height)
 
     @contextmanager
-    def _opened(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
+    def opened(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
         """The image; one of several frames stays open, as each is drawn on those before it."""
         if self._image is not None and self._image.tell() > page_index:
             self.close()
@@ -124,7 +131,7 @@ class ImageDocument:
 
 
 class TiffDocument(ImageDocument):
-    """A TIFF: a page for each of its directories, and one more if the file is cut off."""
+    """A TIFF: a page for each of its directories but previews and masks, and one more if the file is cut off."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "TIFF")
@@ -132,12 +139,13 @@ class TiffDocument(ImageDocument):
         self.page_count = len(self._directories) if complete else len(self._directories) + 1
 
     def render(self, page_index: int, dpi: int | None = None) -> Page:
-        with self._opened(page_index) as image, words_of_libtiff() as words:
+        with self.opened(page_index) as image, words_of_libtiff() as words:
             fault, failure = fault_of_tiff(image, self._path), _decode(image)
-            return _page_of(image, fault or words() or failure)
+            _require_known_kind(said := words() or "")
+            return _page_of(image, fault or said or failure, doubt_of(image))
 
     @contextmanager
-    def _opened(self, page_index: int) -> Iterator[TiffImageFile]:
+    def opened(self, page_index: int) -> Iterator[TiffImageFile]:
         if page_index == len(self._directories):
             raise DamagedError(_CUT_OFF)
         with (
@@ -145,17 +153,19 @@ class TiffDocument(ImageDocument):
             BufferedReader(TiffFile(self._path, self._directories[page_index])) as file,
             TiffImageFile(file) as image,  # Image.open would not say what is wrong
         ):
+            if image.tag_v2.get(ExifTags.Base.Orientation) in (5, 6, 7, 8):  # Pillow turns the pixels, but not these
+                image.info |= {key: image.info[key][::-1] for key in ("dpi", "resolution") if key in image.info}
             yield image
 
 
-def _page_of(image: Image.Image, fault: str | None) -> Page:
+def _page_of(image: Image.Image, fault: str | None, doubt: str | None) -> Page:
     """The page of a decoded image, with its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
     page = as_page(image)
-    if page.getcolors(1) is not None:
-        if fault is not None:
-            raise DamagedError(f"nothing of the image can be decoded: {fault}")
-        return Page(image=page, dpi=None, lost=_NOT_SEEN if _has_colours(image) else None)
-    return Page(image=page, dpi=None, lost=f"the image is damaged: {fault}" if fault is not None else None)
+    if page.getcolors(1) is None:
+        return Page(page, None, None if fault is None else f"the image is damaged: {fault}", doubt)
+    if fault is not None:
+        raise DamagedError(f"nothing of the image can be decoded: {fault}")
+    return Page(page, None, lost=_NOT_SEEN if _has_colours(image) else None)
 
 
 def begins_like_an_image(head: bytes) -> bool:
@@ -186,7 +196,7 @@ def _open(path: str) -> ImageFile.ImageFile:
 def _decode(image: ImageFile.ImageFile) -> str | None:
     """Decode what can be, and return why not all; None if it is all. Raises what Pillow raises if it is nothing."""
     try:
-        image.load()
+        load(image)
     except DECODING_ERRORS as error:
         try:
             image.im  # noqa: B018, it raises if nothing has been decoded
@@ -206,23 +216,31 @@ def _has_colours(image: Image.Image) -> bool:
     return image.convert("RGB").getcolors(1) is None
 
 
+def _require_known_kind(words: str) -> None:
+    """Raise UnsupportedError if a decoder says that it does not know the kind of the image."""
+    if kind := _OTHER_KIND.search(words):
+        raise UnsupportedError(f"no kind of image that is read here ({kind[0]}): save it as PNG first")
+
+
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn Pillow's errors about a file or a frame into a PageError, and suppress its warnings.
+    """Turn Pillow's errors about a file or a frame into a PageError, and suppress its other warnings.
 
     Pillow warns about an image above 89 million px and refuses one above twice that; only the second is a limit here.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         try:
             yield
         except Image.DecompressionBombError as error:
             raise TooLargeError(f"the image is too large to be decoded safely: {str(error).rstrip('.')}") from error
         except MemoryError as error:
             raise PageOutOfMemoryError("the image needs more memory than there is") from error
-        except UnidentifiedImageError as error:
-            raise DamagedError("the header of the image cannot be decoded") from error
         except DECODING_ERRORS as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise UnreadableError(f"the image cannot be read: {error.strerror}") from error
-            raise DamagedError(f"the image cannot be decoded: {str(error) or type(error).__name__}") from error
+            is_unknown = isinstance(error, UnidentifiedImageError)  # of which Pillow says why in its warnings
+            words = ", ".join(str(one.message) for one in said) if is_unknown else str(error)
+            _require_known_kind(words)
+            what = "the header of the image" if is_unknown else "the image"
+            raise DamagedError(f"{what} cannot be decoded: {words or type(error).__name__}") from error

@@ -17,7 +17,7 @@ from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_w
 
 _MAX_READ: Final = 1 << 16
 _MAX_SAID: Final = 200
-_OF_A_DECODER: Final = re.compile(r"^(\w+Decode\w*|TIFFFill\w+): .*", re.MULTILINE)
+_OF_A_DECODER: Final = re.compile(r"^(\w+Decode\w*|TIFFFill\w+): .*|\w+ compression support is not configured", re.M)
 _UNNEEDED: Final = 8
 """Bytes cut from a picture's end: a sound one cannot be decoded then, as encoders leave at most two unused."""
 

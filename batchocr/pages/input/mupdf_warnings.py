@@ -27,32 +27,50 @@ _OTHER_LENGTH = "PDF stream Length incorrect"
 _HARMLESS = re.compile(
     "|".join(
         (
-            r"\.\.\. repeated \d+ times\.\.\.",
+            r"(\.\.\. repeated \d+ times\.\.\.)?",
             # Colours are those of the colour space beneath a profile.
-            r"lcms: .*",
-            r"format error: cmsOpenProfileFromMem failed",
-            r"syntax error: ICC profile \(N=\d+\) is not .*",
-            r"ignoring (broken|embedded) ICC profile.*",
+            r"lcms: .*|format error: cmsOpenProfileFromMem failed|syntax error: ICC profile \(N=\d+\) is not .*",
+            r"(ICC colorspace N=\d+|embedded ICC profile) does not match .*",
+            r"(invalid|inconsistent|skipping out of range) (number of .*)?(?i:ICC profile).*",
+            r"(cannot create ICC link, )?falling back to fast color conversion",
+            r"Ignoring (incompatible output intent|invalid \w+ blending colorspace): .*",
+            # Links, outlines, tags and the meaning of glyphs are not drawn.
+            r"invalid (link destination|page object)|cannot parse file specification",
+            r"format error: cannot find page \d+ in page tree|non-indirect internal node found in name tree",
+            r"repaired broken tree structure in outline|(Bad parent link|Loop found) in structure tree\. .*",
+            r"Type should be StructElem|Missing structure type \(S\)|(Bad|Repairing missing) parent \(P\).*",
+            r"bfrange limits out of range|expected string.* or endbf(range|char)",
             # Fonts that are not in the file are replaced, as by every viewer.
-            r"freetype could not find any cmaps",
-            r"unknown cid collection: .*",
-            r"non-embedded font using identity encoding: .*",
+            r"freetype could not find any cmaps|CMap is missing codespace range|aes padding out of range",
+            r"unknown cid collection: .*|non-embedded font using identity encoding: .*",
+            r"workaround for S22PDF lying about chinese font encodings|bogus font \(.*\) ascent/descent values .*",
             # Nothing is drawn by these, or what they ask for is drawn as meant.
-            r"closepath with no current point",
-            r"invalid marked content sequence / clip nesting",
-            r"Repairing missing parent \(P\) in parent tree nodes",
-            r"repaired broken tree structure in outline",
+            r"closepath with no current point|ignoring XObject with subtype PS|ignoring unsupported .* in gif image",
+            r"invalid marked content sequence / clip nesting|gstate underflow in content stream",
+            r"syntax error: cannot find ExtGState resource '.*'|convert (gray|rgb) to alpha for image mask",
+            r"line feed missing after stream begin marker .*",
+            r"jbig2dec warning: (JBIG2 file header ignored|failed to read end of possible terminating marker) .*",
+            r"openjpeg warning: (Found a misplaced 'cmap' box|Non conformant codestream TPsot).*|JPX numcomps .*",
+            # The errors themselves are said before.
+            r"encountered syntax errors; page may not be correct",
             # Objects that a repair does not find are missed by the pages that use them, and missing pages have rows.
-            r"trying to repair broken xref",
-            r"repairing PDF document",
+            r"trying to repair broken xref|repairing PDF document|Page tree load failed\. Falling back .*",
             _OTHER_LENGTH,
-            r"format error: (too many kids|non-page object) in page tree",
-            r"non-page object in page tree \(\w*\)",
-            r"Page tree load failed\. Falling back to slow lookup",
+            r"format error: (too many kids|non-page object) in page tree|non-page object in page tree \(\w*\)",
             r"Document claims to have \d+ pages, but only has \d+\.",
         )
     )
 )
+
+_IGNORED = re.compile(
+    r"^((library error: zlib error: .*\nread error; treating as end of file|premature end of data in flate filter)\n"
+    r"(\.\.\. repeated .*\n)?(?=lcms: ))?(lcms: .*\n)*(\w+ error: .*\n)?(ignoring (broken|embedded) ICC .*|"
+    r"Attempt to read Output Intent failed|Ignoring (Page blending|XObject blending|broken Optional Content) .*|"
+    r"cannot load ToUnicode CMap|structure tree broken, .*)$|^(FT_\w+\([\w+]*HiddenHorzOCR,.*\n)+cannot render glyph$|"
+    r"^unsupported error: cannot create appearance stream for .* annotations\ncannot create appearance stream$",
+    re.MULTILINE,
+)
+"""What MuPDF does without, as nothing is drawn by it, or by no viewer; with the error that it found in it."""
 
 _MAX_WARNINGS = 3
 _MAX_LENGTH = 200
@@ -79,7 +97,7 @@ def lost_content(warnings: str, *, cut_off: bool = False) -> str | None:
 
     cut_off: whether the file ends within an object, so that a stream may be too short.
     """
-    said = dict.fromkeys(warnings.splitlines())
+    said = dict.fromkeys(_IGNORED.sub("", warnings).splitlines())
     lines = [line for line in said if not _HARMLESS.fullmatch(line) or (cut_off and line == _OTHER_LENGTH)]
     if not lines:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from typing import Any
@@ -25,8 +26,22 @@ _OUTLIERS_IN = 10_000
 _FEWEST = 1000
 """In an image of fewer pixels no level is ignored."""
 
-_SAMPLE = 1 << 20
+_SAMPLE, _FILTER = 1 << 20, Image.Resampling.LANCZOS
 _MIN_IS_WHITE, _PHOTOMETRIC = 0, 262
+
+LEAST_DPI = 100
+_MOST_DPI = 2400
+"""Cameras and screens write 72 or 96 whatever the picture's size: such a resolution is that of no scan."""
+
+_ASSUMED_DPI = 300
+"""Of a large image without a resolution, so that one reduced by more than 3 has letters that may be too small. Photos
+of 24 million px are reduced by 1.7, of 48 million by 2.3."""
+
+_LONGEST_PIXEL = 4
+"""Sides of a pixel whose ratio is said to be more are taken for equal. Those of a coarse fax have 2.08."""
+
+_ROUNDED = 0.01
+"""Resolutions that differ by less are the same: metres and inches make 2834 and 2835 of one."""
 
 
 _UPRIGHT: dict[object, Image.Transpose] = {
@@ -42,16 +57,67 @@ _UPRIGHT: dict[object, Image.Transpose] = {
 
 
 def as_page(image: Image.Image, max_edge: int = MAX_EDGE) -> Image.Image:
-    """Return an image upright, in RGB, with transparent parts on white, at most `max_edge` px on its long side.
+    """Return an image upright, in RGB, with transparent parts on white and square pixels, at most `max_edge` px on its
+    long side.
 
     Raises what Pillow raises, and ValueError if it has no pixels.
     """
-    image.load()
+    load(image)
     if 0 in image.size:  # Pillow looks at the size of the first frame only
         raise ValueError(f"it has {image.width} × {image.height} px")
-    pixels = _on_white(_shrink(_to_eight_bits(image), max_edge))
+    pixels, size = _to_eight_bits(image), page_size(image, max_edge)
+    pixels = _on_white(pixels if pixels.size == size else pixels.resize(size, _FILTER, reducing_gap=3.0))
     transpose = _UPRIGHT.get(_orientation(image))
     return pixels if transpose is None else pixels.transpose(transpose)
+
+
+def load(image: Image.Image) -> None:
+    """Decode an image. Of colours of 16 bits Pillow keeps the high byte: if only 12 are in use, their levels are spread
+    over all of it, as those of grey ones are.
+
+    Raises what Pillow raises.
+    """
+    is_wide = has_wide_samples(image) and image.mode in ("RGB", "RGBA", "LA")
+    image.load()
+    if is_wide and _without_outliers(np.asarray(image.convert("RGB")).ravel())[1] < 16:
+        image.im = image.point(lambda level: level * 17).im
+
+
+def has_wide_samples(image: Image.Image) -> bool:
+    """Whether the samples of an image that is not decoded yet have more than 8 bits."""
+    return any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
+
+
+def page_size(image: Image.Image, max_edge: float = MAX_EDGE) -> tuple[int, int]:
+    """Width and height of the image's page, before it is turned upright: its pixels are square."""
+    wide, high = pixel_sides(image)
+    width, height = image.width * wide, image.height * high
+    scale = min(1.0, max_edge / max(1, width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def pixel_sides(image: Image.Image) -> tuple[float, float]:
+    """Width and height of a pixel, of which the shorter one is 1, by the resolution that the file gives."""
+    info = image.info if image.format else {}  # who has changed an image may have made its pixels square
+    stated = ("dpi", "aspect", "resolution", "jfif_density")
+    across, down = map(float, next((info[key] for key in stated if key in info), (1, 1)))
+    ratio = down / across if across > 0 else 1.0
+    is_square = abs(ratio - 1) < _ROUNDED or not 1 / _LONGEST_PIXEL <= ratio <= _LONGEST_PIXEL
+    return (1.0, 1.0) if is_square else (max(1.0, ratio), max(1.0, 1 / ratio))
+
+
+def scan_dpi(image: Image.Image) -> float | None:
+    """The resolution that the file gives, of the finer axis, if it is that of a scan."""
+    dpi = float(max(image.info.get("dpi") or (0, 0)))
+    return dpi if LEAST_DPI <= dpi <= _MOST_DPI else None
+
+
+def doubt_of(image: Image.Image) -> str | None:
+    """Why letters of the image may be too small on its page, in words; None if it is not reduced as much as that."""
+    factor = max(page_size(image, math.inf)) / MAX_EDGE
+    if factor <= 1 or (scan_dpi(image) or _ASSUMED_DPI) / factor >= LEAST_DPI:
+        return None
+    return f"the image was reduced by {factor:.1f} to {MAX_EDGE:,} px: small letters may be lost; cut it into parts"
 
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
@@ -60,18 +126,11 @@ def _to_eight_bits(image: Image.Image) -> Image.Image:
         return _narrowed(image)
     if image.mode == "P" and image.palette is None:  # a frame of a GIF whose first one was grey, as this is
         return image.convert("L")
+    image = image.convert("LA") if image.mode == "La" else image  # the one mode that does not become RGBA
     is_bmp = image.format == "BMP" and image.mode == "RGBA"  # most programs never fill in its alpha
     is_unset = is_bmp and image.getchannel("A").getbbox() is None
     mode = "RGBA" if image.has_transparency_data and not is_unset else "L" if image.mode in ("1", "L") else "RGB"
     return image if image.mode == mode else image.convert(mode)  # convert would copy: gigabytes for the largest images
-
-
-def _shrink(image: Image.Image, max_edge: int) -> Image.Image:
-    scale = max_edge / max(image.size)
-    if scale >= 1:
-        return image
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    return image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 
 def _on_white(image: Image.Image) -> Image.Image:

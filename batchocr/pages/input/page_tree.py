@@ -58,8 +58,9 @@ def _has_page(document: pymupdf.Document, page_index: int) -> bool:
 
 
 def _count_leaves(document: pymupdf.Document) -> int:
-    """How many pages the tree names that exist; a tree that contains itself is not followed for ever."""
-    num_leaves = num_steps = 0
+    """How many pages the tree names that exist; a tree that contains itself is not followed for ever. In place of the
+    tree there may be the only page."""
+    num_leaves, num_steps = int(value_text(document, _root(document), "Type") == "/Page"), 0
     most_steps = _STEPS_PER_OBJECT * int(document.xref_length())
     waiting = [_root(document)]
     while waiting and num_steps < most_steps:

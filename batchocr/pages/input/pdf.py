@@ -24,7 +24,7 @@ from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_w
 from batchocr.pages.input.outline import PdfFile, read_outline
 from batchocr.pages.input.page_pixels import MAX_EDGE
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
-from batchocr.pages.input.pdf_objects import inherited_text, object_text, references, value_text
+from batchocr.pages.input.pdf_objects import object_text, resolved_text, value_text
 from batchocr.pages.input.plain_text import plain_glyphs
 from batchocr.pages.input.text_layer import words_on
 
@@ -42,14 +42,14 @@ image from being decoded, there is only a warning, and a page without the image.
 in quotes, in parentheses or as unknown, can be any words, and is none of this."""
 
 _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
-"""Also said of a content stream of 0 bytes, which some writers give a blank page."""
-
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)")
+"""Also said of what lacks only a mark of its end, and of 0 bytes, which some writers give a blank page."""
 
 _HOLE = bytes(128)
 """Zeros between objects; a sound file has fewer: the keys of an encrypted PDF are followed by 79."""
 
 _STREAM, _END = b"stream", b"end"
+_END_OF_OBJECT = b"endobj"
+_OF_A_STRING = re.compile(rb"\\.|[()]|endobj", re.DOTALL)
 _MARK_OF_END = b"%%EOF"
 _OBJECT = re.compile(rb"\b\d+ +\d+ +obj\b")
 _TRAILER = re.compile(rb"\bstartxref\s+\d+\s*$")
@@ -137,6 +137,7 @@ class PdfDocument:
         with ExitStack() as closing, _refusals_of("the document", "opened"):
             document = closing.enter_context(_load(path))
             _unlock(document, self._password)
+            count_pages(document, os.path.getsize(path))  # else it has no page beyond those claimed
             closing.pop_all()
         return document
 
@@ -147,14 +148,14 @@ class PdfDocument:
     def _load_page(self, page_index: int) -> pymupdf.Page:
         """The page, with all of its sheet if its crop box leaves nothing of that, as in other readers."""
         page = self._document.load_page(page_index)
-        kind, contents = (value_text(self._document, page.xref, key) for key in ("Type", "Contents"))
+        kind, contents = (resolved_text(self._document, page.xref, key) for key in ("Type", "Contents"))
         if not object_text(self._document, page.xref).startswith("<<"):
             raise DamagedError("the document names a page that it does not have")
         if contents == "null" and kind not in ("/Page", "null"):
             raise DamagedError(f"what the document names as this page is none, but of the type {valid_text(kind)}")
-        crop, sheet = (_box(self._document, page.xref, key) for key in ("CropBox", "MediaBox"))
-        if crop is not None and sheet is not None and (crop & sheet).is_empty:
-            page.set_cropbox(page.mediabox)
+        crop = pymupdf.mupdf.pdf_dict_gets_inheritable(pymupdf.mupdf.pdf_page_from_fz_page(page.this).obj(), "CropBox")
+        if crop.m_internal and (pymupdf.Rect(pymupdf.mupdf.pdf_to_rect(crop)) & page.mediabox).is_empty:
+            self._document.xref_set_key(page.xref, "CropBox", f"[{' '.join(map(str, page.mediabox))}]")
             page = self._document.load_page(page_index)
         return page
 
@@ -177,7 +178,7 @@ class PdfDocument:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
         faults = [*self._faults, *self._objects.faults(page)]
-        if said == _ENDS_EARLY and not faults and self._objects.is_blank(page):
+        if said == _ENDS_EARLY and not (faults or self._cut_off) and self._objects.are_inflated(page):
             return None
         return "; ".join(filter(None, [*faults, said])) or None
 
@@ -196,17 +197,29 @@ def _faults_of_file(path: str) -> list[str]:
 
 def _has_hole(data: mmap.mmap, end: int) -> bool:
     """Whether there are zeros between objects, as of blocks never written, which MuPDF takes for white space. Those
-    within streams, and behind the end, do not count."""
+    within streams and strings, and behind the end, do not count."""
     position = data.find(_HOLE, 0, end)
     while position >= 0:
         keyword = data.rfind(_STREAM, 0, position)
         if keyword < 0 or data[max(0, keyword - len(_END)) : keyword] == _END:
-            return True
-        following = data.find(_END + _STREAM, position)
-        if following < 0:
+            if (following := _end_of_string(data, position)) is None:
+                return True
+        elif (following := data.find(_END + _STREAM, position)) < 0:
             return False
         position = data.find(_HOLE, following, end)
     return False
+
+
+def _end_of_string(data: mmap.mmap, position: int) -> int | None:
+    """Where the string ends that this place of a file is in; None if it is in none, or in one without an end."""
+    depth = 0
+    for found in _OF_A_STRING.finditer(data, data.rfind(_END_OF_OBJECT, 0, position) + len(_END_OF_OBJECT)):
+        if found[0] == _END_OF_OBJECT or (depth == 0 and found.start() > position):
+            break
+        depth += {b"(": 1, b")": -1}.get(found[0], 0)
+        if depth == 0 and found.start() > position:
+            return found.end()
+    return None
 
 
 def _faults_of_document(document: pymupdf.Document) -> list[str]:
@@ -214,21 +227,12 @@ def _faults_of_document(document: pymupdf.Document) -> list[str]:
     catalog = document.pdf_catalog()
     faults = []
     if value_text(document, catalog, "AcroForm/XFA") != "null":
-        has_fields = value_text(document, catalog, "AcroForm/Fields") not in ("null", "[]")
-        if not has_fields or value_text(document, catalog, "NeedsRendering") == "true":
+        has_fields = resolved_text(document, catalog, "AcroForm/Fields") not in ("null", "[]")
+        if not has_fields or resolved_text(document, catalog, "NeedsRendering") == "true":
             faults.append("the document is an XFA form, whose content is not in its pages: print it to a PDF first")
     if value_text(document, catalog, "Collection") != "null":
         faults.append("the document is a portfolio, and the files in it are not read: extract them first")
     return faults
-
-
-def _box(document: pymupdf.Document, page: int, key: str) -> pymupdf.Rect | None:
-    """A box of a page, in its own units; None if there is none."""
-    text = inherited_text(document, page, key)
-    if (found := references(text)) and not text.startswith("["):
-        text = object_text(document, found[0])
-    numbers = [float(number) for number in _NUMBER.findall(text)]
-    return pymupdf.Rect(*numbers).normalize() if len(numbers) == 4 else None
 
 
 def _load(path: str) -> pymupdf.Document:
@@ -243,8 +247,13 @@ def _load(path: str) -> pymupdf.Document:
 
 
 def _unlock(document: pymupdf.Document, password: str | None) -> None:
-    """Give the password to a document that asks for one; one that the empty password opens does not."""
+    """Give the password to a document that asks for one; one that the empty password opens does not, nor does one of
+    which only attachments are encrypted."""
     if not document.needs_pass:
+        return
+    version, *filters = (value_text(document, -1, f"Encrypt/{key}") for key in ("V", "StmF", "StrF"))
+    if version in ("4", "5") and set(filters) <= {"/Identity", "null"}:
+        document.is_encrypted = False  # as PyMuPDF does once a password fits; source: PDF 2.0, table 20
         return
     if password is None:
         raise EncryptedError("the document asks for a password; give it with --password or BATCHOCR_PASSWORD")
@@ -273,4 +282,7 @@ def _refusals_of(what: str, done: str) -> Iterator[None]:
         reason = reason_of(error)
         if _OUT_OF_MEMORY.search(reason):
             raise PageOutOfMemoryError(f"{what} needs more memory than there is: {reason}") from error
+        if reason.startswith(("unknown encryption", "unknown crypt")):
+            kind = "for a certificate, not by a password" if "PubSec" in reason else "in a way that is not known here"
+            raise EncryptedError(f"{what} is encrypted {kind}: save it without that first ({reason})") from error
         raise DamagedError(f"{what} cannot be {done}: {reason}") from error

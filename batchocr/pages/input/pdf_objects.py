@@ -8,7 +8,8 @@ import pymupdf
 
 from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings
 
-_REFERENCE = re.compile(r"\b(\d+) \d+ R\b")
+_REFERENCE = re.compile(r"\b([1-9]\d*) \d+ R\b")
+"""A reference to object 0 is one to nothing."""
 
 
 def object_text(document: pymupdf.Document, number: int) -> str:
@@ -27,6 +28,13 @@ def value_text(document: pymupdf.Document, number: int, key: str) -> str:
         return "null"
 
 
+def resolved_text(document: pymupdf.Document, number: int, key: str) -> str:
+    """A value in an object's dictionary, which may be an object of its own."""
+    text = value_text(document, number, key)
+    found = reference(text)
+    return text if found is None else object_text(document, found)
+
+
 def reference(text: str) -> int | None:
     """The number of the object that a value refers to; None if it is no reference."""
     found = _REFERENCE.fullmatch(text)
@@ -41,9 +49,7 @@ def references(text: str) -> list[int]:
 def array_references(document: pymupdf.Document, number: int, key: str) -> list[int] | None:
     """What an array in an object's dictionary refers to; None if the value is no array. The array may be an object of
     its own."""
-    text = value_text(document, number, key)
-    if (found := reference(text)) is not None:
-        text = object_text(document, found)
+    text = resolved_text(document, number, key)
     return references(text) if text.startswith("[") else None
 
 

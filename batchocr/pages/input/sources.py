@@ -40,6 +40,7 @@ PageList = Mapping[str, Set[int] | None]
 """The pages to read of documents, by their `source`; None for all."""
 
 _MAX_NAMED = 10
+_MAX_TOLD = 100
 """How many inputs and problems an error message spells out."""
 
 
@@ -58,6 +59,8 @@ class Found:
     """The folders that hold no document, each with what the `source` of a document in it would begin with."""
     not_drawn: Set[str] = frozenset()
     """The `source` of each document that is not of the sample, or has none of the pages."""
+    inputs: tuple[str, ...] = ()
+    """The first hundred INPUTs, as they were given."""
 
 
 def find_documents(
@@ -107,7 +110,8 @@ def find_documents(
         for position, (given, found) in enumerate(zip(inputs, expanded, strict=True))
         if isinstance(given, str) and os.path.isdir(given) and not found
     }
-    return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn)
+    names = tuple(valid_text(given if isinstance(given, str) else given.source) for given in inputs[:_MAX_TOLD])
+    return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn, names)
 
 
 def _require_named(only: PageList, names: Set[str]) -> None:

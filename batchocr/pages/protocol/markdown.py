@@ -50,6 +50,8 @@ _CLOSING: Final = re.compile(r"(?<= )(?=#+$)")
 """Before the signs that Markdown takes for the end of a heading."""
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]")
 _TABLE_RULE: Final = re.compile(r":?-+:?(\|:?-+:?)+")
+_OTSL_CELL: Final = re.compile(r"<(?:[eflux]cel|ched|rhed|srow)>")
+"""The beginning of a cell in the model's own language for tables, OTSL, whose rows end with `<nl>`."""
 _ALT: Final = re.compile(r"[\[\]]")
 _BACKTICKS: Final = re.compile(r"`+")
 OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re.DOTALL)
@@ -122,10 +124,10 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
         return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
     if type == "table":
         return inert_table(content) if content.startswith("<table") else f"{_NO_TABLE}\n\n{_fenced(content)}"
-    if type == "code" or (type in FIGURES and OWN_FENCES.fullmatch(content)):
+    if type == "code":
         return _code(content)
-    if type in FIGURES and (table := html_of_table(content)):
-        return inert_table(table)
+    if type in FIGURES:
+        return "\n\n".join(filter(None, (block_markdown(kind, part) for kind, part in figure_parts(content))))
     text = _LINE_START.sub(_BACKSLASH, _with_dollars(content))
     if type not in LISTS and len(_DASH.findall(text)) == 1:
         text = _DASH.sub(_BACKSLASH, text)
@@ -138,18 +140,52 @@ def code_in(content: str) -> tuple[str, str]:
     return (own[1], own[2]) if own else ("", content)
 
 
-def html_of_table(content: str) -> str:
-    """A table in Markdown, as charts are read, as HTML; '' if the content is none."""
-    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in content.split("\n")]
-    is_table = len(rows) > 1 and _TABLE_RULE.fullmatch("|".join(rows[1])) and len({*map(len, rows)}) == 1
-    if not is_table:
-        return ""
-    head, _, *body = rows
+def figure_parts(content: str) -> list[tuple[str, str]]:
+    """What was read in a figure, in parts: each with the type of block that it is like, `code`, `text` or `table`.
+
+    A chart's table, in Markdown or in OTSL, may have text around it and rows of different lengths; it comes as HTML.
+    """
+    if OWN_FENCES.fullmatch(content):
+        return [("code", content)]
+    begin = _OTSL_CELL.search(content)
+    if begin and "<nl>" in content:
+        rows = content[begin.start() :].split("<nl>")
+        cells = [
+            [cell for at, cell in enumerate(_OTSL_CELL.split(row)) if at or cell.strip()] for row in rows if row.strip()
+        ]
+        parts = [("text", content[: begin.start()]), ("table", _table_html(cells))]
+    else:
+        parts = _with_tables(content.split("\n"))
+    return [(kind, part.strip()) for kind, part in parts if part.strip()]
+
+
+def _with_tables(lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Lines of text as parts, of which those of a table in Markdown are one."""
+    parts, begin, at = [], 0, 0
+    while at + 1 < len(lines):
+        if "|" in lines[at] and _TABLE_RULE.fullmatch("|".join(_cells(lines[at + 1]))):
+            end = next((row for row in range(at + 2, len(lines)) if "|" not in lines[row]), len(lines))
+            rows = [_cells(line) for line in (lines[at], *lines[at + 2 : end])]
+            parts += [("text", "\n".join(lines[begin:at])), ("table", _table_html(rows))]
+            begin = at = end
+        else:
+            at += 1
+    return [*parts, ("text", "\n".join(lines[begin:]))]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def _table_html(rows: Sequence[Sequence[str]]) -> str:
+    """The rows as a table, the first as its heading; short ones get empty cells."""
+    width = max(map(len, rows))
+    head, *body = ([*row, *[""] * (width - len(row))] for row in rows)
     return f"<table>{_row_html(head, 'th')}{''.join(_row_html(cells, 'td') for cells in body)}</table>"
 
 
 def _row_html(cells: Sequence[str], tag: str) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+    return f"<tr>{''.join(f'<{tag}>{escape(cell.strip())}</{tag}>' for cell in cells)}</tr>"
 
 
 def _with_dollars(text: str) -> str:

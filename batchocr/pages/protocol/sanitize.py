@@ -1,10 +1,10 @@
 r"""A model's text made inert: nothing in it is active when a browser shows the Markdown, and all of it stays readable.
 
 What a model writes may have been put on the page by a stranger for it to read. The Markdown therefore contains no HTML
-but tables; no links but those within the page; no attribute lists, divs or metadata of Markdown's dialects; no LaTeX
-commands that load, link, style or define; no control characters but the line break and the tab. Markup that is refused
-is spelt out, not dropped: `<script>` is shown as these letters. Code needs none of this: `markdown.py` fences it, and
-nothing is active within a fence.
+but tables, and raised and lowered letters in text; no links but those within the page; no attribute lists, divs or
+metadata of Markdown's dialects; no LaTeX commands that load, link, style or define; no control characters but the line
+break and the tab. Markup that is refused is spelt out, not dropped: `<script>` is shown as these letters. Code needs
+none of this: `markdown.py` fences it, and nothing is active within a fence.
 
 Signs of Markdown in text mean themselves. As in MinerU, ``* _ ` ~ $`` are escaped unless a backslash of the model's is
 before them already, or they are in a formula; `markdown.py` sees to those that count at the start of a line. Other
@@ -30,6 +30,8 @@ _WITHIN_PAGE: Final = re.compile("#[a-z0-9=,.-]*")
 # C0 and C1, which a terminal obeys, and what reorders the letters of a line, which deceives a reader.
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _TAG_START: Final = re.compile("<(?=[A-Za-z/!?])")
+_TAG_IN_TEXT: Final = re.compile(rf"(<(su[bp])>[^<>\n]+</\2>)|{_TAG_START.pattern}")
+"""Raised or lowered letters, in the group, or the beginning of any other tag."""
 _NO_TABLE_TAG: Final = re.compile(rf"<(?!/?(?:{'|'.join(sorted(_TABLE_TAGS))})(?![^\t\n\f />]))", re.IGNORECASE)
 # A Markdown renderer resolves these to characters, which a formula renderer that runs after it then reads.
 _REFERENCE: Final = re.compile("&(?=#[0-9]|#[Xx][0-9A-Fa-f]|bsol;)")
@@ -58,9 +60,9 @@ def harmless_characters(text: str) -> str:
 
 def inert_text(text: str, *, before_formula: bool = False) -> str:
     r"""Text in which no HTML, link, attribute, div, fence or LaTeX command is active, and no sign of Markdown. "5 < 6"
-    stays as it is, "<b>" becomes "&lt;b>", "5*3" becomes "5\*3". before_formula: an attribute list that begins in it
-    may go on in a formula."""
-    text = _inert(_TAG_START.sub("&lt;", _ANY_REFERENCE.sub("&amp;", text)))
+    stays as it is, "<b>" becomes "&lt;b>", "5*3" becomes "5\*3", "m<sup>2</sup>" is raised: a pair on one line, without
+    attributes and other tags in it. before_formula: an attribute list that begins in it may go on in a formula."""
+    text = _inert(_TAG_IN_TEXT.sub(lambda tag: tag[1] or "&lt;", _ANY_REFERENCE.sub("&amp;", text)))
     text = _METADATA.sub(r"\-", text).replace(":::", r"\:::")
     text = without_lists(text, goes_on=before_formula)
     return _SIGN.sub(lambda found: found[0] if found[1] else f"{found[0]}\\", text)

@@ -30,7 +30,7 @@ def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, ma
     if layout.finish_reason == "repetition":
         found.append("the layout looped")
     if layout.text.strip() and not num_blocks:
-        found.append(f"the layout, {len(layout.text)} characters, contains no block")
+        found.append(f"no text was found: the layout, {counted(len(layout.text), 'character')}, contains no block")
     if num_left_out:
         left_out = f"{counted(num_left_out, 'block')} left out"
         found.append(f"the layout names blocks of more than {max_area:g} pages together: {left_out}")

@@ -48,7 +48,7 @@ def write_searchable(
                 yield SearchableMade(is_signed=True)
                 return
         with document.copy_at(to_path) if isinstance(document, PdfDocument) else pymupdf.open() as pdf:
-            if is_new:
+            if not isinstance(document, PdfDocument):
                 yield from add_pages(pdf, path, document)
             writer = TextWriter(pdf, additions)
             yield from writer.write(pages_in(text_path))

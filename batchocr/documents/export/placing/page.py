@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from batchocr.data import Block, PageResult, around
-from batchocr.documents.assembly.tables import cell_text, clean_table
+from batchocr.documents.assembly.tables import RAISED, cell_text, clean_table
 from batchocr.documents.export.placing.ink import (
     InkRow,
     Marks,
@@ -80,7 +80,7 @@ def _plain(type: str, content: str) -> str:
         return _formula(content.removeprefix("\\[").removesuffix("\\]"))
     if type == "table":
         return _cell_text(content)
-    shown = code_in(content)[1] if type in ("code", "algorithm") else content
+    shown = code_in(content)[1] if type in ("code", "algorithm") else RAISED.sub("", content)
     return INLINE_FORMULA.sub(lambda formula: _formula(formula[1]), shown)
 
 
