@@ -32,6 +32,8 @@ class Within:
     """By `source`, in its order; at the end the file itself, if not all of it can be listed."""
     skipped: Counter[str] = field(default_factory=Counter)
     """How many others there are, as `SkippedFiles.by_kind` says it."""
+    version: tuple[int, int] | None = None
+    """Size and mtime of the file, if these are all of its documents."""
 
     def add(self, listed: MembersListed) -> None:
         """Add what a worker says. A name that was there before gets the member's number."""
@@ -44,6 +46,8 @@ class Within:
             self.documents[source] = Document(address, source, size=member.size, mtime_ns=member.mtime_ns)
         if listed.problem is not None:
             self.fail(listed.problem)
+        elif listed.is_last:
+            self.version = listed.version
 
     def fail(self, problem: Failure) -> None:
         """Add the file itself, which cannot be listed any further."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import astuple, dataclass
-from typing import Annotated, Final, Self
+from dataclasses import dataclass
+from typing import Annotated, Final, NamedTuple, Self
 
 from pydantic import Field
 
@@ -56,13 +56,27 @@ class MemberAddress:
     member: Member
 
     def __str__(self) -> str:
-        return _NUL.join(map(str, (self.container, *self.version, *astuple(self.member))))
+        member = self.member
+        numbers = *self.version, member.ordinal, member.offset, member.length, member.size, member.mtime_ns
+        return _NUL.join((self.container, *map(str, numbers), member.name))
 
     @classmethod
     def parse(cls, address: str) -> Self:
         container, *numbers, name = address.split(_NUL, 8)
         size, mtime_ns, ordinal, offset, length, own_size, own_mtime_ns = map(int, numbers)
         return cls(container, (size, mtime_ns), Member(ordinal, offset, length, own_size, own_mtime_ns, name))
+
+
+class WholeContainer(NamedTuple):
+    """What a run knows of a file of which it knows all documents."""
+
+    size: int
+    """In bytes, as the next one when it was listed."""
+    mtime_ns: int
+    document_column: str | None
+    name_column: str | None
+    num_documents: int
+    """Of this shard."""
 
 
 def is_container(path: str) -> bool:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +24,15 @@ from PIL import Image
 import batchocr
 from batchocr.api import find_inputs
 from batchocr.config import Config, make_config
-from batchocr.data import PageResult
+from batchocr.data import Document, PageResult
 from batchocr.errors import NoInputError, TooLargeError, UnreadableError, UsageError
 from batchocr.pages.input import containers
+from batchocr.pages.input import sources as input_sources
 from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.sources import find_documents
+from batchocr.processes.members import Within, list_within
 from batchocr.processes.messages import ListMembers
+from batchocr.processes.pool import WorkerPool
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import ClusterPlan, plan_items
@@ -134,6 +138,75 @@ def test_an_archive_has_the_rows_of_its_folder_and_a_run_with_nothing_new_reads_
     code, shown, _ = said_by("verify", *ALLOWED, "out.parquet", container)
     assert code == 0
     assert shown.splitlines()[-1].startswith("5 rows expected: 1 failed; 4 degraded")
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The containers that were listed since."""
+    found: list[str] = []
+
+    def list_them(containers: Sequence[Document], pool: WorkerPool) -> list[Within]:
+        found.extend(os.path.basename(each.path) for each in containers)
+        return list_within(containers, pool)
+
+    monkeypatch.setattr(input_sources, "list_within", list_them)
+    return found
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "parts/"])
+def test_an_archive_of_which_the_table_has_all_is_not_listed_again(
+    out: str, folder: Path, options: dict[str, Any], listed: list[str]
+) -> None:
+    make_zip(folder, "x.zip")
+    make_table(folder, "x.parquet")
+    inputs = ["x.zip", "x.parquet", str(folder)]
+    batchocr.run(inputs, out=out, **options)
+    assert sorted(listed) == ["x.parquet", "x.zip"]
+    written = {path: path.stat().st_ino for path in Path().rglob("*") if "report" not in path.name}
+    listed.clear()
+    report = batchocr.run(inputs, out=out, **options)
+    assert (report.pages_read, report.items.already_done, listed) == (0, 15, [])
+    assert {path: path.stat().st_ino for path in written} == written
+    make_zip(folder, "x.zip", NAMES[::-1])
+    batchocr.run(inputs, out=out, **options)
+    assert listed == ["x.zip"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"retry_failed": True},
+        {"pages": "1-2"},
+        {"overwrite": True},
+        {"only": "only.jsonl"},
+        {"document_column": "pdf"},
+    ],
+    ids=str,
+)
+def test_an_archive_is_listed_again_if_more_is_asked_of_it(
+    asked: dict[str, Any], folder: Path, options: dict[str, Any], listed: list[str]
+) -> None:
+    make_table(folder, "x.parquet")
+    Path("only.jsonl").write_text(json.dumps({"source": "x.parquet/a.pdf", "page_index": None}))
+    batchocr.run("x.parquet", out="out.parquet", pages="1", **options)
+    listed.clear()
+    batchocr.run("x.parquet", out="out.parquet", **{**options, "pages": "1", **asked})
+    assert listed == ["x.parquet"]
+
+
+def test_an_archive_of_which_not_all_was_asked_for_is_listed_again(
+    folder: Path, options: dict[str, Any], listed: list[str]
+) -> None:
+    make_zip(folder, "x.zip")
+    for asked in ({"limit": 2}, {"sample_documents": 2}, {"limit": 4}, {}, {}):
+        listed.clear()
+        batchocr.run("x.zip", out="out.parquet", **options, **asked)
+    assert listed == []
+    assert len(read_rows(Path("out.parquet"))) == 5
+    batchocr.run("x.zip", out="shard.parquet", shard=(1, 2), **options)
+    listed.clear()
+    batchocr.run("x.zip", out="shard.parquet", shard=(1, 2), **options)
+    assert listed == []
 
 
 @pytest.mark.parametrize("container", ["x.zip", "x.tar", "x.parquet"])

@@ -100,13 +100,13 @@ class Containers:
 
 def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
     """Take a member for a document, or count it if it would be none in a folder. Raises DamagedError."""
-    member = replace(entry.member, name=valid_text(entry.member.name))
-    if member.ordinal >= _MAX_ENTRIES or len(member.name) > MAX_NAME:
+    name, ordinal = valid_text(entry.member.name), entry.member.ordinal
+    if ordinal >= _MAX_ENTRIES or len(name) > MAX_NAME:
         raise DamagedError(f"it has more than {_MAX_ENTRIES:,} members, or a name of more than {MAX_NAME:,} letters")
-    parts = [part for part in member.name.split("/") if part not in ("", ".", "..")] or [str(member.ordinal)]
+    parts = [part for part in name.split("/") if part not in ("", ".", "..")] or [str(ordinal)]
     is_hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
     if entry.kind == "row" or (entry.kind == "file" and not is_hidden and parts[-1].lower().endswith(SUFFIXES)):
-        members.append(replace(member, name="/".join(parts)))
+        members.append(replace(entry.member, name="/".join(parts)))
     elif not is_hidden:
         skipped[kind_of(parts[-1]) if entry.kind == "file" else _LINK] += 1
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
 from pathlib import PurePath
@@ -31,13 +32,15 @@ from batchocr.pages.input.inputs import FoundInput, Search, expand
 from batchocr.processes.members import Within, list_within
 from batchocr.processes.messages import Setup
 from batchocr.processes.pool import WorkerPool
-from batchocr.storage.members import CONTAINERS, is_container, is_member
+from batchocr.storage.members import CONTAINERS, WholeContainer, file_of, is_container, is_member
 from batchocr.storage.uris import is_uri, parse_uri
 
 logger = logging.getLogger(__name__)
 
 PageList = Mapping[str, Set[int] | None]
 """The pages to read of documents, by their `source`; None for all."""
+Known = Callable[[Sequence[Document]], Iterable[Within]]
+"""What says what is in some of these containers, which then need not be listed."""
 
 _MAX_NAMED = 10
 _MAX_TOLD = 100
@@ -61,6 +64,8 @@ class Found:
     """The `source` of each document that is not of the sample, or has none of the pages."""
     inputs: tuple[str, ...] = ()
     """The first hundred INPUTs, as they were given."""
+    containers: Mapping[str, WholeContainer] = field(default_factory=dict)
+    """By their `source`, the archives and tables of which all documents of this shard are known."""
 
 
 def find_documents(
@@ -73,6 +78,7 @@ def find_documents(
     sample: int | None = None,
     only: PageList | None = None,
     setup: Setup | None = None,
+    known: Known | None = None,
 ) -> Found:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
@@ -80,7 +86,7 @@ def find_documents(
     and in lists are separated by NUL. follow_symlinks: also follow links that lead out of a folder or a glob. shard:
     return only the documents of one shard, (index from 1, count). sample: return only so many of them, drawn by their
     names; a larger sample has all of a smaller one. only: return only documents with these pages. setup: of the workers
-    that list archives.
+    that list archives. known: says what is in those that need not be listed.
     Raises NoInputError if there is nothing that could be read, UsageError if a given Document has the name of another
     or the current folder is gone.
     """
@@ -92,7 +98,9 @@ def find_documents(
     kept: dict[str | int, Document] = {}
     expanded = [list(expand(given, search, is_first=position == 0)) for position, given in enumerate(inputs)]
     kept.update(chain.from_iterable(_one_of_each(found, kept) for found in expanded))
-    kept = dict(_with_members(kept, setup or Setup.of(Config()), search.skipped))
+    setup = setup or Setup.of(Config())
+    within = _within([document for document in kept.values() if not document.problem], setup, known)
+    kept = dict(_with_members(kept, within, search.skipped))
     if all(document.problem and isinstance(real, str) for real, document in kept.items()):
         raise NoInputError(_nothing_found(inputs, kept.values(), search.skipped))
     named = list(_named(kept))
@@ -111,7 +119,8 @@ def find_documents(
         if isinstance(given, str) and os.path.isdir(given) and not found
     }
     names = tuple(valid_text(given if isinstance(given, str) else given.source) for given in inputs[:_MAX_TOLD])
-    return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn, names)
+    whole = _whole(within, documents, setup)
+    return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn, names, whole)
 
 
 def _require_named(only: PageList, names: Set[str]) -> None:
@@ -160,22 +169,38 @@ def _one_of_each(found: Sequence[FoundInput], kept: Mapping[str | int, Document]
             logger.info("%s is left out: it is the same file as %s", document.path, same.path)
 
 
+def _within(found: Sequence[Document], setup: Setup, known: Known | None) -> dict[str, Within]:
+    """What is in each of the files that hold documents, by its path. Raises BatchOcrError if no worker can be
+    started."""
+    containers = [document for document in found if is_container(document.path)]
+    within = {each.container.path: each for each in known(containers)} if containers and known else {}
+    if unknown := [document for document in containers if document.path not in within]:
+        with WorkerPool(min(len(unknown), usable_cores()), replace(setup, protocol="pixels")) as pool:
+            within |= {each.container.path: each for each in list_within(unknown, pool)}
+    return within
+
+
 def _with_members(
-    found: Mapping[str | int, Document], setup: Setup, skipped: SkippedFiles
+    found: Mapping[str | int, Document], within: Mapping[str, Within], skipped: SkippedFiles
 ) -> Iterator[tuple[str | int, Document]]:
-    """Yield the documents, in place of files that hold documents those in them. Raises BatchOcrError if no worker can
-    be started."""
-    containers = [document for document in found.values() if document.problem is None and is_container(document.path)]
-    listed: dict[str, Within] = {}
-    if containers:
-        with WorkerPool(min(len(containers), usable_cores()), replace(setup, protocol="pixels")) as pool:
-            listed = {within.container.path: within for within in list_within(containers, pool)}
+    """Yield the documents, in place of files that hold documents those in them."""
     for real, document in found.items():
-        if (within := listed.pop(document.path, None)) is None:
+        if (inside := within.get(document.path)) is None:
             yield real, document
         else:
-            skipped.add(within.skipped)
-            yield from ((member.path, member) for member in within.documents.values())
+            skipped.add(inside.skipped)
+            yield from ((member.path, member) for member in inside.documents.values())
+
+
+def _whole(within: Mapping[str, Within], documents: Sequence[Document], setup: Setup) -> dict[str, WholeContainer]:
+    """The files that were listed to their end, by their `source`. documents: those of this shard."""
+    counts = Counter(file_of(document.path) for document in documents)
+    columns = setup.document_column, setup.name_column
+    return {
+        valid_text(inside.container.source): WholeContainer(*inside.version, *columns, counts[path])
+        for path, inside in within.items()
+        if inside.version is not None
+    }
 
 
 def _named(documents: Mapping[str | int, Document]) -> Iterator[Document]:
