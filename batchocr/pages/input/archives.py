@@ -29,6 +29,8 @@ _MAX_RATIO: Final = 100
 _ALWAYS_ALLOWED_BYTES: Final = 1 << 30
 """A member may be so large, however few bytes it takes in its archive."""
 
+_END_BYTES: Final = 22
+"""Of a zip's last record, without its comment."""
 _LOCAL_HEADER: Final = struct.Struct("<4s2xHH16xHH")
 """Of a zip's member: magic, flags, method, and the lengths of two fields behind it. Source: APPNOTE.TXT, 4.3.7."""
 
@@ -45,13 +47,16 @@ def zip_entries(file: BinaryIO) -> Iterator[Entry]:
     """Yield the members in the order of the zip's directory. Raises DamagedError, also after some."""
     left = file.seek(0, os.SEEK_END)
     try:
-        members = zipfile.ZipFile(file).infolist()
+        archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
         raise DamagedError(f"the zip is damaged, or is none: {error}") from error
+    members = archive.infolist()
+    if not members and left > _END_BYTES + len(archive.comment):
+        raise DamagedError("the zip's directory is empty, and the zip is not")
     for ordinal, info in enumerate(members):
         left -= info.compress_size
-        if left < 0 or max(info.header_offset, info.file_size) > _MOST_BYTES:
-            raise DamagedError("the zip's members overlap, or are longer than any file")
+        if left < 0 or not 0 <= info.header_offset <= _MOST_BYTES or info.file_size > _MOST_BYTES:
+            raise DamagedError("the zip's members overlap, begin before it, or are longer than any file")
         year, month, *rest = info.date_time
         # The time as if it were UTC: the same on every machine.
         time_s = calendar.timegm((year, min(max(1, month), 12), *rest))

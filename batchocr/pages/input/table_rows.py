@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
@@ -27,7 +28,10 @@ def table_entries(
     """Yield the rows of a table: its size and time are theirs, as they have none of their own. A row without a name is
     called by its number. Raises DamagedError, UnsupportedError."""
     with _damages():
+        num_bytes = file.seek(0, os.SEEK_END)
         table = _open(file)
+        if (num_rows := table.metadata.num_rows) > num_bytes:
+            raise DamagedError(f"the table says that it has {num_rows:,} rows, in {num_bytes:,} bytes")
         schema = table.schema_arrow
         if any(key.startswith(b"batchocr.") for key in schema.metadata or ()):
             raise UnsupportedError("it is a table that batchocr wrote: name the documents that it was read from")
@@ -43,7 +47,7 @@ def table_entries(
         of_names = name_column or (f"{column}.path" if is_struct else "")
         batches = table.iter_batches(_NAMES_AT_ONCE, columns=[of_names]) if of_names else iter(())
         names = (name for batch in batches for name in _leaf(batch.column(0), "path").cast(pa.string()).to_pylist())
-        for ordinal in range(table.metadata.num_rows):
+        for ordinal in range(num_rows):
             name = next(names, None) or str(ordinal)
             yield Entry(Member(ordinal, index, 0, *version, name), "row")
 
