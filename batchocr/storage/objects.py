@@ -174,14 +174,14 @@ def _read_chunk(stream: NativeFile, offset: int, num_bytes: int, uri: Uri, befor
 
 
 @contextmanager
-def open_object(text: str) -> Iterator[BinaryIO]:
-    """The object as a file, of which only what is read is fetched, and a little more. Raises NotFoundError,
-    UnreadableError, ChangedError, UsageError, also while it is read."""
+def open_object(text: str, ahead_bytes: int | None = None) -> Iterator[BinaryIO]:
+    """The object as a file, of which only what is read is fetched, and what follows that: at most a MiB, or so much.
+    Raises NotFoundError, UnreadableError, ChangedError, UsageError, also while it is read."""
     uri = parse_uri(text, is_listed=True)
     stored = _require_object(uri)
     with _store_of(uri) as (system, base), system.open_input_file(_path(base, uri.key)) as stream:
         raw = _Ranges(partial(_read_chunk, stream, uri=uri, before=stored), stored.size)
-        yield io.BufferedReader(raw, _AHEAD_BYTES)
+        yield io.BufferedReader(raw, min(_AHEAD_BYTES, ahead_bytes or _AHEAD_BYTES))
 
 
 class _Ranges(io.RawIOBase):

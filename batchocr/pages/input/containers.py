@@ -36,6 +36,8 @@ _UNPACKED_AT_ONCE: Final = 16 << 20
 _LEAST_FREE_BYTES: Final = 1 << 30
 """So much is left on the disk on which a compressed tar is unpacked."""
 
+_HEADER_BYTES: Final = 512
+"""Before a member of a zip: its header, name and extra fields, which are rarely more."""
 _LINK: Final = "links or devices in archives"
 
 
@@ -139,7 +141,7 @@ def _unpack(path: str, plain: str) -> Iterator[bytes]:
 def _bytes_of(plain: str, member: Member) -> Iterator[bytes]:
     """Yield the bytes of a member of an archive, as many as that says. Raises PageError."""
     left = member.size
-    with _opened(plain) as file:
+    with _opened(plain, member.length + _HEADER_BYTES) as file:
         for data in (tar_bytes if plain.lower().endswith(".tar") else zip_bytes)(file, member):
             left -= len(data)
             if left < 0:
@@ -149,8 +151,8 @@ def _bytes_of(plain: str, member: Member) -> Iterator[bytes]:
         raise DamagedError(f"it has not the {member.size:,} bytes that its archive says")
 
 
-def _opened(path: str) -> AbstractContextManager[BinaryIO]:
-    return open_object(path) if is_uri(path) else reading(path)
+def _opened(path: str, ahead_bytes: int | None = None) -> AbstractContextManager[BinaryIO]:
+    return open_object(path, ahead_bytes) if is_uri(path) else reading(path)
 
 
 def _version_of(path: str) -> tuple[int, int]:
