@@ -76,8 +76,7 @@ def read_into_table(
             if run.plan.is_complete:
                 require_rows(run.plan, config)
                 rows = OutputRows(run.plan, journal, found, prune=config.prune)
-                asks_for_all = not (config.only or config.limit or config.sample_documents)
-                containers = found.containers if asks_for_all else {}
+                containers = {} if config.only or config.limit or config.sample_documents else found.containers
                 whole = replace(metadata if config.prune else journal.metadata, containers=containers)
                 report = _write_table(run, config, journal, out, rows, whole)
             else:

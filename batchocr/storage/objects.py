@@ -7,7 +7,6 @@ on. No message repeats what a store says in full, as it may quote a signature.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import os
@@ -197,11 +196,8 @@ class _Ranges(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        offset += (0, self._offset, self._size)[whence]
-        if offset < 0:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        self._offset = offset
-        return offset
+        self._offset = offset + (0, self._offset, self._size)[whence]
+        return self._offset  # below 0, BufferedReader raises OSError
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer)
