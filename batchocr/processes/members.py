@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from batchocr.data import Document, Failure, counted
@@ -17,6 +15,7 @@ from batchocr.processes.messages import Failed, ListMembers, MembersListed
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
 from batchocr.storage.members import MemberAddress, plain_path
+from batchocr.storage.temporary import delete_at_end
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ def list_within(containers: Sequence[Document], pool: WorkerPool) -> list[Within
             if plain not in unpacked | {path}:
                 unpacked.add(plain)
                 logger.info("%s is unpacked into %s, and that is removed at the end", path, plain)
-                atexit.register(shutil.rmtree, os.path.dirname(plain), ignore_errors=True)
+                delete_at_end(Path(plain).parent)
             if time.monotonic() - said_s > _NOTICE_S:
                 said_s = time.monotonic()
                 num_found = sum(len(each.documents) for each in found)

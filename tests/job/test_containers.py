@@ -308,7 +308,8 @@ def test_a_page_from_an_archive_is_drawn_again(
         assert isinstance(files.page_image(file, row), Image.Image)
 
 
-def test_a_compressed_tar_is_unpacked_once_and_that_is_removed_at_the_end(folder: Path) -> None:
+@pytest.mark.parametrize("ending", ["", "from batchocr.cli.signals import leave; leave(0)"], ids=["Python", "command"])
+def test_a_compressed_tar_is_unpacked_once_and_that_is_removed_at_the_end(ending: str, folder: Path) -> None:
     make_tar(folder, "x.tar.gz")
     program = Path("program.py")
     program.write_text(
@@ -322,6 +323,7 @@ def test_a_compressed_tar_is_unpacked_once_and_that_is_removed_at_the_end(folder
         "for _ in range(2):\n"
         "    find_documents(['x.tar.gz'], setup=setup)\n"
         "    print([(path.name, path.stat().st_ino) for path in Path('work').glob('*/*.tar')])\n"
+        f"{ending}\n"
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=True)
     bad, first, second = done.stdout.splitlines()
