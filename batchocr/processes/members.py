@@ -68,6 +68,8 @@ def list_within(containers: Sequence[Document], pool: WorkerPool) -> list[Within
             path = containers[message.task_id].path
             if not message.is_last:
                 worker.send(ListMembers(message.task_id, path, goes_on=True))
+            elif not found[message.task_id].documents:
+                logger.info("%s holds no document", path)
             plain = plain_path(path, message.version, pool.setup.work_dir)
             if plain not in unpacked | {path}:
                 unpacked.add(plain)

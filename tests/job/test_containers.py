@@ -391,11 +391,12 @@ def test_what_cannot_be_listed_is_a_row_of_the_archive_itself(folder: Path) -> N
     assert [problem_kind(document) for document in documents] == [None, None, "damaged"]
 
 
-def test_an_archive_that_holds_no_document_is_no_input() -> None:
+def test_an_archive_that_holds_no_document_is_no_input(caplog: pytest.LogCaptureFixture) -> None:
     with zipfile.ZipFile("x.zip", "w") as archive:
         archive.writestr("notes.txt", "")
-    with pytest.raises(NoInputError, match=r"1 \.txt"):
+    with caplog.at_level("INFO"), pytest.raises(NoInputError, match=r"1 \.txt"):
         find_documents(["x.zip"])
+    assert "x.zip holds no document" in caplog.text
 
 
 def test_an_archive_that_changes_while_it_is_read_is_said_to_have_changed(
