@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 from batchocr.config import Config, for_call, make_config
@@ -145,8 +146,8 @@ def run_with(
     with, in place of one for this run alone."""
     place = OutputPlace(out, config.work_dir)
     require_usable(config)
-    found = find_inputs(config, inputs)
     place.prepare(overwrite=config.overwrite)
+    found = find_inputs(config, inputs, place.path)
     found = replace(found, documents=without_output(found.documents, place.own().__contains__))
     require_writable(table_file(place.path))
     begun_in = None if config.overwrite else dtype_of_rows(place.path)
@@ -163,11 +164,12 @@ def config_of(options: Options) -> Config:
     return make_config(options, None if recipe is None else os.fspath(recipe))
 
 
-def find_inputs(config: Config, inputs: Inputs) -> Found:
-    """What the inputs hold for this shard. Raises NoInputError, UsageError."""
+def find_inputs(config: Config, inputs: Inputs, out: Path | None = None) -> Found:
+    """What the inputs hold for this shard. out: as in `documents_asked_for`. Raises NoInputError, UsageError,
+    OutputError."""
     given: Any = inputs
     is_one = not isinstance(given, Iterable) or isinstance(given, str | bytes | os.PathLike) or _is_named(given)
-    found = documents_asked_for([_as_input(each) for each in ([given] if is_one else given)], config)
+    found = documents_asked_for([_as_input(each) for each in ([given] if is_one else given)], config, out)
     here = os.getcwd()
     if not os.path.isdir(here):  # a folder above is closed to this user: only relative paths lead here
         return found

@@ -147,6 +147,14 @@ class Config:
             per_call=True,
         ),
     ] = dataclasses.field(default=None, repr=False)
+    document_column: Annotated[
+        str | None,
+        Option(INPUT, "Of Parquet tables, the column with documents.", "NAME", default="the only one", per_call=True),
+    ] = None
+    name_column: Annotated[
+        str | None,
+        Option(INPUT, "Of Parquet tables, the column with names.", "NAME", default="path, or the row", per_call=True),
+    ] = None
     null: Annotated[
         bool,
         Option(
@@ -390,7 +398,7 @@ class Config:
         LocalPathText | None,
         Option(
             CONTINUING,
-            "Where an --out in an object store is made and keeps its journal, before it is put there.",
+            "Where an --out in an object store is made and keeps its journal, and compressed tars are unpacked.",
             "DIR",
             default="~/.cache/batchocr",
             also=os.PathLike[str],

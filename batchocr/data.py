@@ -59,10 +59,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file of the input, or an entry of the input that is no file (see `problem`)."""
+    """A file of the input, a document within one, or an entry of the input that is neither (see `problem`)."""
 
     path: str
-    """For the file system, or the URI of an object in a store."""
+    """For the file system, the URI of an object in a store, or an address within a file (`storage/members`)."""
     source: str
     """Where the file is under its INPUT, `/`-separated: the stable name in rows and in the journal."""
     problem: Failure | None = None
@@ -70,9 +70,9 @@ class Document:
     held: object = None
     """What has to live as long as this, because `path` leads to it."""
     size: int | None = None
-    """Of an object in bytes, from its listing; None for a file."""
+    """Of an object, or a document within a file, in bytes, from its listing; None for a file."""
     mtime_ns: int | None = None
-    """Of an object, likewise."""
+    """Likewise."""
     pages: Set[int] | None = None
     """The only ones of it that are read, by index; None for those that the run asks for."""
 
@@ -323,9 +323,10 @@ class PageResult:
     attempts: int = 1
     """How often the page was tried, over all runs; 0 if it was not, as when the row is a copy of another."""
     file_bytes: int | None = None
-    """Size of the document's file when it was read; None for a document in memory, like the next one."""
+    """Size of the document's file, or of the document within one, when it was read; None for a document in memory, like
+    the next one."""
     file_mtime_ns: int | None = None
-    """When the file had last been modified then, in ns since 1970."""
+    """When it had last been modified then, in ns since 1970."""
 
     @classmethod
     def of(cls, source: str, page_index: int | None, reading: Reading) -> Self:

@@ -22,6 +22,12 @@ class CallOptions(TypedDict, total=False):
     password: str | None
     """For encrypted PDFs; better given as the environment variable BATCHOCR_PASSWORD."""
 
+    document_column: str | None
+    """Of Parquet tables, the column with documents. Default: the only one."""
+
+    name_column: str | None
+    """Of Parquet tables, the column with names. Default: path, or the row."""
+
     null: bool
     """NUL separates paths in lists and on stdin: as find -print0 writes them; they are taken as they are."""
 
@@ -74,7 +80,7 @@ class CallOptions(TypedDict, total=False):
     """Most rows in a part of a folder; only a document may have more. Default: 16384."""
 
     work_dir: str | os.PathLike[str] | None
-    """Where an --out in an object store is made and keeps its journal, before it is put there. Default:
+    """Where an --out in an object store is made and keeps its journal, and compressed tars are unpacked. Default:
     ~/.cache/batchocr."""
 
 

@@ -34,7 +34,7 @@ _LEFT_OUT = {
 
 
 @options.takes_options(
-    *("password", "workers", "page_timeout"),
+    *("password", "workers", "page_timeout", *options.OF_TABLES),
     workers=Option(RUN, "Processes that read, with one thread each.", "N", default="one for each core"),
     page_timeout=Option(RUN, "Time limit for opening a document, and for reading a page.", "SECONDS", default="600"),
 )

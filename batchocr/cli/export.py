@@ -36,7 +36,7 @@ _PAGE_NAMES = "{stem}-page-{page}.md"
 _HIDDEN_LINES = "%s not added to PDFs that have invisible text of their own there (see --force-text)"
 
 
-@options.takes_options("password", "page_timeout")
+@options.takes_options("password", "page_timeout", *options.OF_TABLES)
 @clear_up_on_signals()
 def export(
     table: options.SavedTable,

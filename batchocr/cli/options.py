@@ -28,6 +28,7 @@ Flags = Mapping[str, Any]
 
 ALL = frozenset(field.name for field in dataclasses.fields(Config))
 """The names of the options of a run."""
+OF_TABLES = ("document_column", "name_column")
 
 Command = Callable[..., None]
 _LOGGING = "Logging"
@@ -193,9 +194,9 @@ Inputs = Annotated[
     list[str],
     argument(
         "INPUT...",
-        "Files, folders (searched recursively), globs, @list.txt with one path per line, or - for paths on stdin; "
-        "or the same in an object store, as in s3://bucket/scans/. In @list.txt, lines that begin with # are comments; "
-        "./#a.pdf names a file.",
+        "Files, folders (searched recursively), archives and tables of documents (.zip, .cbz, .tar, .tar.gz, .tar.zst, "
+        ".parquet), globs, @list.txt with one path per line, or - for paths on stdin; or the same in an object store, "
+        "as in s3://bucket/scans/. In @list.txt, lines that begin with # are comments; ./#a.pdf names a file.",
     ),
 ]
 SavedTable = Annotated[str, argument("TABLE", "A table, a folder of tables, or a glob for several.")]

@@ -19,6 +19,7 @@ from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
+from batchocr.storage.members import file_of
 from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_folder, report_path
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.page_quality import is_doubtful
@@ -181,7 +182,7 @@ class Verifier:
                 for row in table_for(out).read_rows(out):
                     yield from self._take(row)
             for document in documents:
-                if is_output(document.path):
+                if is_output(file_of(document.path)):
                     continue
                 source = valid_text(document.source)
                 rows = self._rows.pop(source, None)

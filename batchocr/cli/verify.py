@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @options.takes_options(
-    *("model", "revision", "pages", "only", "limit", "password", "null", "follow_symlinks", "shard"),
-    *("sample_documents", "page_timeout", "max_page_error_rate", "max_degraded_rate", "max_doubtful_rate"),
+    *("model", "revision", "pages", "only", "limit", "password", "null", "follow_symlinks", "shard", "page_timeout"),
+    *("sample_documents", "max_page_error_rate", "max_degraded_rate", "max_doubtful_rate", *options.OF_TABLES),
     model=Option(MODEL, "The model that should have written the table.", "NAME_OR_DIR", default="not compared"),
     pages=Option(INPUT, "The pages that should have a row: as in 1-10,15,r3-r1.", "SPEC", default="as in the table"),
     only=Option(INPUT, "Check only the pages that this file names.", "FILE", default="as in the table"),

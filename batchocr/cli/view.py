@@ -32,7 +32,7 @@ _WHICH = {"worst": "the worst", "order": "the first", "random": "taken at random
 
 
 @options.takes_options(
-    *("pages", "password", "page_timeout"),
+    *("pages", "password", "page_timeout", *options.OF_TABLES),
     pages=Option(INPUT, "Show these pages of each document, as in 1-10,15,r3-r1.", "PAGES", default="some of all"),
     page_timeout=Option(RUN, "Time limit for drawing a page.", "SECONDS"),
 )

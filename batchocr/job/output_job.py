@@ -28,7 +28,7 @@ from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import among, files_of, is_folder, report_path, without_output
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal
-from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
+from batchocr.tables.schema import RunMetadata, largest, require_same_settings, selection_of
 from batchocr.tables.stored import table_bytes
 from batchocr.tables.table import writer_for
 
@@ -76,7 +76,8 @@ def read_into_table(
             if run.plan.is_complete:
                 require_rows(run.plan, config)
                 rows = OutputRows(run.plan, journal, found, prune=config.prune)
-                whole = metadata if config.prune else journal.metadata
+                containers = {} if config.only or config.limit or config.sample_documents else found.containers
+                whole = replace(metadata if config.prune else journal.metadata, containers=containers)
                 report = _write_table(run, config, journal, out, rows, whole)
             else:
                 report = run.report()
@@ -146,8 +147,11 @@ def _write_table(
     """Put the table in its place, unless it is there already. Raises OutputError."""
     began_s = time.monotonic()
     earlier = journal.earlier.metadata if journal.earlier else None
+    is_there = earlier is not None and rows.are_the_table(in_order=not is_folder(out))
+    containers = {**(earlier.containers if earlier and is_there else {}), **metadata.containers}
+    metadata = replace(metadata, containers=largest(containers))
     is_same = earlier is not None and replace(metadata, batchocr_version=earlier.batchocr_version) == earlier
-    if not (is_same and rows.are_the_table(in_order=not is_folder(out))):
+    if not (is_same and is_there):
         writer_for(out, config.rows_per_part)(out, rows, metadata, earlier=journal.earlier, written=journal.end)
     run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality
     rows.log()

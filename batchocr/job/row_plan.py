@@ -10,11 +10,12 @@ from typing import Final
 from batchocr.data import Document, Failure
 from batchocr.job.copies import Copies
 from batchocr.job.document_run import DocumentState, RowKey
-from batchocr.job.settled import SettledDocuments, version_of
+from batchocr.job.settled import SettledDocuments
 from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Opened
 from batchocr.tables.index import IndexedRow, settled
 from batchocr.tables.journal import Journal
+from batchocr.tables.settled import version_of
 
 _LOOKED_AT_ONCE: Final = 100
 """Files that are looked at between two checks for messages: a million may be unchanged in a row."""

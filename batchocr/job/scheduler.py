@@ -13,7 +13,7 @@ from batchocr.job.document_run import ALONE_FROM, MAX_FAILURES, MAX_LOSSES, Atte
 from batchocr.job.row_plan import RowPlan
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Worker
-from batchocr.storage.uris import is_uri
+from batchocr.storage.members import is_copied
 
 _ROWS_AHEAD: Final = 2000
 """Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
@@ -32,7 +32,7 @@ class PageScheduler:
         self._plan = plan
         self._pool = pool
         self._page_timeout_s = page_timeout_s
-        fetches = any(is_uri(document.path) for document in plan.documents)
+        fetches = any(is_copied(document.path) for document in plan.documents)
         self._rows_ahead = _AHEAD_FOR_EACH * len(pool.workers) if fetches else _ROWS_AHEAD
         self._runs: dict[int, DocumentRun] = {}
         self._lines: dict[bool, list[int]] = {False: [], True: []}
@@ -51,7 +51,8 @@ class PageScheduler:
            worker, which has nothing to do now though it may hold pages that wait for answers, may begin any of them. A
            busy one goes on with its last document, so that none waits for another's slow page.
         2. While others wait, a document has at most half of the pages in flight and half of the workers.
-        3. An object is read by a worker that has fetched it; if these are busy, by another, after other documents.
+        3. An object, or a document within a file, is read by a worker that has a copy of it; if these are busy, by
+           another, after other documents.
         4. A document that has cost something comes when nothing else is left; once it has cost a worker, one page at a
            time.
         5. An idle worker without a row to read opens the next document.
@@ -141,7 +142,7 @@ class PageScheduler:
 
     def _fetched_by(self, run: DocumentRun) -> list[Worker]:
         """The workers that have fetched the document; none if it is a file."""
-        if not is_uri(self._plan.documents[run.index].path):
+        if not is_copied(self._plan.documents[run.index].path):
             return []
         return [worker for worker in self._pool.workers if run.index in self._given.get(worker, ())]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Container, Sequence
-from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +11,7 @@ import pyarrow.compute as pc
 
 from batchocr.data import Document, ErrorKind, Status, valid_text
 from batchocr.option_values import PageSpec
-from batchocr.tables.settled import ERROR_KINDS, STATUSES, SettledColumns
+from batchocr.tables.settled import ERROR_KINDS, STATUSES, SettledColumns, version_of
 
 
 class SettledDocuments:
@@ -69,12 +67,3 @@ class SettledDocuments:
         """Whether the table knows all that there is to know of a document, if it has not changed."""
         is_whole = document.pages is None and document.problem is None
         return is_whole and valid_text(document.source) not in self._read_since
-
-
-def version_of(document: Document) -> tuple[int | None, int | None]:
-    """Size and time of a document's file as it is now; of one that cannot be looked at, None."""
-    if document.size is None:
-        with suppress(OSError):
-            file = os.stat(document.path)
-            return file.st_size, file.st_mtime_ns
-    return document.size, document.mtime_ns

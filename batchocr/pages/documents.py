@@ -1,6 +1,7 @@
 """The documents that a worker has open: the last few, so that a file is opened once for all of its pages.
 
-An object of a store is fetched first. Its copy has no name: it is gone when the process has ended, however that came.
+An object of a store is fetched first, and a document within a file is unpacked. The copy has no name: it is gone when
+the process has ended, however that came.
 
 What is open is known by its path, its size and its mtime: these say which version of a file or object it is.
 """
@@ -15,10 +16,12 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from batchocr.errors import ChangedError, DamagedError, UnreadableError, UnsupportedError
+from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.render import RenderableDocument, fingerprint, one_version, version_of
+from batchocr.storage.members import is_copied, is_member
 from batchocr.storage.objects import StoredObject, fetch
-from batchocr.storage.uris import is_uri
 
+_Open = Callable[..., RenderableDocument]
 _MAX_OPEN = 4
 _MAX_COPIES = 64
 _MAX_COPIED_BYTES = 128 * 2**20
@@ -31,7 +34,7 @@ _DOUBTED = "check the store: what it gave does not fit its ETag (unless that is 
 
 @dataclass(slots=True)
 class _Copy:
-    """A local copy of an object."""
+    """A local copy of an object, or of a document within a file; `stored` says of either what it is."""
 
     file: BinaryIO
     stored: StoredObject
@@ -44,8 +47,11 @@ class _Copy:
 class DocumentCache:
     """Opens documents on request, and closes the least recently requested ones. Copies of objects are kept longer."""
 
-    def __init__(self, open_document: Callable[..., RenderableDocument], page_timeout_s: float = 60.0) -> None:
+    def __init__(
+        self, open_document: _Open, page_timeout_s: float = 60.0, containers: Containers | None = None
+    ) -> None:
         """open_document: called with the path of the file or of the copy, and with `name`, the path or URI."""
+        self.containers = containers or Containers()
         self._open_document = open_document
         self._fetch_s = _FETCH_SHARE * page_timeout_s
         self._open: OrderedDict[tuple[str, int, int], RenderableDocument] = OrderedDict()
@@ -57,9 +63,9 @@ class DocumentCache:
         """The document at `path`, or of this URI, of the version of this size and mtime, or None: as it is now. What
         the block reads of it is of that version. Raises ChangedError, or another PageError."""
         if size is None or mtime_ns is None:
-            size, mtime_ns = self._copy_of(path).stored.version if is_uri(path) else version_of(path)
+            size, mtime_ns = self._copy_of(path).stored.version if is_copied(path) else version_of(path)
         try:
-            with self._one_copy(path, (size, mtime_ns)) if is_uri(path) else one_version(path, size, mtime_ns):
+            with self._one_copy(path, (size, mtime_ns)) if is_copied(path) else one_version(path, size, mtime_ns):
                 yield self._get((path, size, mtime_ns))
         except ChangedError:
             self._close(path)  # which version it is of is not known any more
@@ -67,12 +73,12 @@ class DocumentCache:
 
     def local_path(self, path: str) -> str:
         """Where the file, or a copy of the object, can be read. Raises PageError."""
-        return self._copy_of(path).path if is_uri(path) else path
+        return self._copy_of(path).path if is_copied(path) else path
 
     def fingerprint(self, path: str) -> tuple[str, int, int]:
         """The SHA-256 (hex) of a file, or of an object as it is now, its size in bytes and mtime in ns. Raises
         PageError."""
-        if not is_uri(path):
+        if not is_copied(path):
             return fingerprint(path)
         self._close(path)
         copy = self._copy_of(path)
@@ -115,7 +121,8 @@ class DocumentCache:
             while self._has_too_many_copies():
                 self._close(next(iter(self._copies)))
             try:
-                self._copies[uri] = _fetched(uri, self._fetch_s)
+                copy = self.containers.copy if is_member(uri) else fetch
+                self._copies[uri] = _copied(copy, uri, self._fetch_s)
             except OSError as error:
                 if not self._copies:
                     raise UnreadableError(
@@ -129,7 +136,7 @@ class DocumentCache:
         return self._copies[uri]
 
     def _has_too_many_copies(self) -> bool:
-        num_bytes = sum(copy.stored.size for copy in self._copies.values())
+        num_bytes = sum(copy.file.tell() for copy in self._copies.values())
         return len(self._copies) >= _MAX_OPEN and (num_bytes > _MAX_COPIED_BYTES or len(self._copies) >= _MAX_COPIES)
 
     def _close(self, path: str) -> None:
@@ -140,11 +147,11 @@ class DocumentCache:
             copy.file.close()
 
 
-def _fetched(uri: str, timeout_s: float) -> _Copy:
-    """A new copy of the object. Raises OSError if there is no room for it."""
+def _copied(copy: Callable[..., StoredObject], path: str, timeout_s: float) -> _Copy:
+    """A new copy of the object, or of the document within a file. Raises OSError if there is no room for it."""
     file = tempfile.TemporaryFile()  # noqa: SIM115, it is open as long as the copy is kept
     try:
-        return _Copy(file, fetch(uri, file, timeout_s=timeout_s))
+        return _Copy(file, copy(path, file, timeout_s=timeout_s))
     except BaseException:
         with suppress(OSError):
             file.close()

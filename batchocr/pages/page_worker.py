@@ -24,6 +24,7 @@ from batchocr.processes.messages import (
     Failed,
     Finished,
     FromWorker,
+    ListMembers,
     LookAtPages,
     OfTask,
     OpenDocument,
@@ -101,6 +102,8 @@ class PageWorker:
             return self._outline(message), None
         if isinstance(message, LookAtPages):
             return self._look(message), None
+        if isinstance(message, ListMembers):
+            return self._list(message), None
         if isinstance(message, WriteSearchable):
             return self._write(message), None
         return self._read(message) if isinstance(message, ReadPage) else self._go_on(message)
@@ -130,6 +133,10 @@ class PageWorker:
                 except PageError:
                     pages.append(None)
         return PagesSeen(task.task_id, document.format, document.page_count, tuple(pages))
+
+    def _list(self, task: ListMembers) -> OfTask:
+        with self._during(task.task_id, "open"):
+            return self._documents.containers.list(task)
 
     def _write(self, task: WriteSearchable) -> SearchableWritten:
         from batchocr.pages.searchable.write import write_searchable  # only an export needs it

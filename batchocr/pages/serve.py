@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import partial
 
 from batchocr.pages.documents import DocumentCache
+from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.render import open_document
 from batchocr.pages.page_worker import PageWorker
 from batchocr.pages.protocol.base import PageProtocol, PixelsOnly
@@ -25,7 +26,8 @@ def serve(descriptor: int) -> None:
         if (setup := channel.receive_one(Setup)) is not None:
             _limit_memory(setup.memory_bytes)
             opening = partial(open_document, password=setup.password, dpi=setup.dpi, text_layer=setup.text_layer)
-            with closing(DocumentCache(opening, setup.page_timeout_s)) as documents:
+            containers = Containers((setup.document_column, setup.name_column), setup.work_dir)
+            with closing(DocumentCache(opening, setup.page_timeout_s, containers)) as documents:
                 PageWorker(channel, _make_protocol(setup), documents).run()
 
 

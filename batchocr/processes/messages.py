@@ -1,9 +1,9 @@
 """The messages between the run (`job/pipeline.py`) and a worker process (`pages/__main__.py`).
 
-A task is one document to open, whose outline to read, whose pages to look at or which to write as a PDF, or one page to
-read; the run chooses its number. The run sends Setup once, then OpenDocument, ReadOutline, LookAtPages, ReadPage,
-WriteSearchable and Completions; the rest come back, Started first. Every task ends with exactly one Opened, Outline,
-PagesSeen, SearchableWritten, Finished or Failed.
+A task is one document to open, whose outline to read, whose pages to look at or which to write as a PDF, a part of a
+container to list, or one page to read; the run chooses its number. The run sends Setup once, then OpenDocument,
+ReadOutline, LookAtPages, ListMembers, ReadPage, WriteSearchable and Completions; the rest come back, Started first.
+Every task ends with exactly one Opened, Outline, PagesSeen, MembersListed, SearchableWritten, Finished or Failed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from batchocr.data import (
     TextLayerUse,
 )
 from batchocr.option_values import MOST_WORKER_BYTES
+from batchocr.storage.members import Member
 
 Activity = Literal["open", "render", "post-process"]
 
@@ -36,6 +37,11 @@ _MAX_RESIZED_PX = 1 << 26
 _MAX_PROMPT = 10_000
 _MAX_QUESTIONS = 2000
 _MAX_PROMPTS = 1_000_000
+_OPTIONS = (
+    *("dpi", "password", "max_new_tokens", "penalties", "text_layer", "figures"),
+    *("document_column", "name_column", "work_dir"),
+)
+"""Those of a run that are a worker's, too."""
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -60,18 +66,19 @@ class Setup:
     """Whether figures are read."""
     detector: str = ""
     """The fingerprint of the layout detector; empty if the model finds layouts."""
+    document_column: str | None = None
+    """Of tables that hold documents; None for the one that fits."""
+    name_column: str | None = None
+    """Of the same; None for the `path` beside a document, or the row's number."""
+    work_dir: str | None = None
+    """Where compressed tars are unpacked; None for the usual place."""
     type: Literal["setup"] = "setup"
 
     @classmethod
     def of(cls, config: Config, memory_bytes: int = MOST_WORKER_BYTES, *, detector: str = "") -> Self:
         """What a run's options mean for a worker."""
-        return cls(
-            *(config.dpi, config.password, config.max_new_tokens, config.penalties, memory_bytes),
-            page_timeout_s=config.page_timeout,
-            text_layer=config.text_layer,
-            figures=config.figures,
-            detector=detector,
-        )
+        same = {name: getattr(config, name) for name in _OPTIONS}
+        return cls(memory_bytes=memory_bytes, page_timeout_s=config.page_timeout, detector=detector, **same)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,16 @@ class LookAtPages:
     size: int | None = None
     mtime_ns: int | None = None
     type: Literal["look at pages"] = "look at pages"
+
+
+@dataclass(frozen=True, slots=True)
+class ListMembers:
+    """Tell what documents are within a file: the first of them, or those after what was told last."""
+
+    task_id: int
+    path: str
+    goes_on: bool = False
+    type: Literal["list members"] = "list members"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +229,23 @@ class PagesSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class MembersListed:
+    """Some of the documents within a file, in its order."""
+
+    task_id: int
+    version: tuple[Number, Int64]
+    """Size and mtime of the file."""
+    members: tuple[Member, ...]
+    skipped: dict[Annotated[str, Field(max_length=40)], Number]
+    """What else was there, as `SkippedFiles.by_kind` says it."""
+    is_last: bool
+    """Whether there are no more."""
+    problem: Failure | None = None
+    """Why the rest cannot be listed."""
+    type: Literal["members listed"] = "members listed"
+
+
+@dataclass(frozen=True, slots=True)
 class SearchableWritten:
     task_id: int
     made: SearchableMade
@@ -274,7 +308,8 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ReadPage | WriteSearchable
+Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ListMembers | ReadPage | WriteSearchable
 ToWorker: TypeAlias = Setup | Task | Completions
-OfTask: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | SearchableWritten | RequestBatch | Finished | Failed
+Answer: TypeAlias = Opened | Outline | PagesSeen | MembersListed | SearchableWritten | Finished | Failed
+OfTask: TypeAlias = Began | Ended | RequestBatch | Answer
 FromWorker: TypeAlias = Started | OfTask

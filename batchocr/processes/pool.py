@@ -37,7 +37,7 @@ class WorkerPool:
         """Those to give new work to. Others may still be finishing what they hold."""
         self.peak_worker_bytes: int | None = None
         """The most memory that any of those that have ended held, as far as is known."""
-        self._setup = setup
+        self.setup = setup
         self._command = command
         self._clock = RunningClock()
         self._num_failed_starts = 0
@@ -164,7 +164,7 @@ class WorkerPool:
     def _start_worker(self) -> Worker:
         """Raises BatchOcrError."""
         try:
-            return Worker(self._setup, self._command, self._clock)
+            return Worker(self.setup, self._command, self._clock)
         except OSError as error:
             reason = error.strerror or error
             advice = "try fewer --workers, or a higher `ulimit -n` if files are what is lacking"

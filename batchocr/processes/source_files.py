@@ -15,7 +15,8 @@ from typing import Self
 from PIL import Image
 
 from batchocr.config import Config
-from batchocr.data import Additions, Failure, OutlineEntry, PageResult, SearchableMade, failed_completion
+from batchocr.data import Additions, Document, Failure, OutlineEntry, PageResult, SearchableMade, failed_completion
+from batchocr.processes.members import list_within
 from batchocr.processes.messages import (
     Completions,
     Failed,
@@ -31,6 +32,7 @@ from batchocr.processes.messages import (
 )
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Arrived, Asked, Loss
+from batchocr.storage.members import is_container
 from batchocr.storage.uris import is_uri
 
 _NOT_ITS_PIXELS = Failure("crashed", "the worker process said something else than what the page looks like")
@@ -67,9 +69,10 @@ class SourceFiles:
         """roots: folders in which a `source` is looked for, and files that have one.
         Raises BatchOcrError if no worker can be started."""
         self._roots = roots
-        self._timeout_s = config.page_timeout
         setup = replace(Setup.of(config), protocol="pixels", text_layer="off")
         self._pool = WorkerPool(1, setup)
+        self._members: dict[str, dict[str, str]] = {}
+        """The addresses of the documents within the file that was looked at last, by their paths."""
 
     def __enter__(self) -> Self:
         return self
@@ -132,14 +135,27 @@ class SourceFiles:
         names = [source, _ESCAPED.sub(lambda escaped: chr(int(f"d{escaped[1]}", 16)), source)]
         candidates = [os.path.join(root, name) for root in self._roots for name in names if os.path.isdir(root)]
         candidates += [root for root in self._roots if os.path.basename(root) == os.path.basename(source)]
-        yield from dict.fromkeys(path for path in candidates + names if os.path.isfile(path))
-        yield from _objects(self._roots, source)
+        candidates, objects = list(dict.fromkeys(candidates + names)), list(_objects(self._roots, source))
+        yield from filter(os.path.isfile, candidates)
+        yield from objects
+        yield from (member for path in candidates + objects if (member := self._member(path)))
+
+    def _member(self, path: str) -> str | None:
+        """The address of a document within a file, of this path below that of the file; None if it is none."""
+        above = (path[: slash.start()] for slash in re.finditer("/", path))
+        container = next((each for each in above if is_container(each) and (is_uri(each) or os.path.isfile(each))), "")
+        if not container:
+            return None
+        if container not in self._members:
+            [within] = list_within([Document(container, container)], self._pool)
+            self._members = {container: {source: found.path for source, found in within.documents.items()}}
+        return self._members[container].get(path)
 
     def _ask(self, message: OpenDocument | ReadOutline | ReadPage | WriteSearchable | Completions) -> Arrived | Failure:
         """A worker that is killed from outside is nobody's fault, and asked once more if it had nothing else."""
-        answer = self._pool.ask_alone(message, self._timeout_s)
+        answer = self._pool.ask_alone(message, self._pool.setup.page_timeout_s)
         if isinstance(answer, Loss) and answer.killed and not isinstance(message, Completions):
-            answer = self._pool.ask_alone(message, self._timeout_s)
+            answer = self._pool.ask_alone(message, self._pool.setup.page_timeout_s)
         return answer.failure if isinstance(answer, Failed | Loss) else answer
 
 

@@ -6,19 +6,21 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 
 from batchocr.data import Failure
 from batchocr.processes.channel import FROM_WORKER, TO_WORKER, ChannelError
 from batchocr.processes.child import Child
 from batchocr.processes.messages import (
+    Answer,
     Began,
     Completions,
     Ended,
-    Failed,
     Finished,
     FromWorker,
+    ListMembers,
     LookAtPages,
+    MembersListed,
     OfTask,
     OpenDocument,
     Opened,
@@ -39,6 +41,15 @@ from batchocr.processes.running_clock import RunningClock
 
 _ONE_CORE = {"OMP_NUM_THREADS": "1"}
 
+_ASKED: Final[dict[type[Any], Any]] = {
+    Opened: OpenDocument,
+    Outline: ReadOutline,
+    PagesSeen: LookAtPages,
+    MembersListed: ListMembers,
+    SearchableWritten: WriteSearchable,
+}
+"""What is answered so; the others answer any task."""
+
 _START_S = 60.0
 """How long a worker that has work but has not begun any may be silent: it may still be starting."""
 
@@ -58,7 +69,7 @@ class Asked:
     batch: SharedBatch
 
 
-Arrived: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | SearchableWritten | Asked | Finished | Failed
+Arrived: TypeAlias = Began | Ended | Asked | Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +174,11 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
     def _is_due(self, message: OfTask) -> bool:
         """Whether it may say this now, in answer to what it was last sent in this task."""
         asked = self._owes.get(message.task_id)
-        if isinstance(message, Opened):
-            return isinstance(asked, OpenDocument)
-        if isinstance(message, Outline):
-            return isinstance(asked, ReadOutline)
-        if isinstance(message, PagesSeen):
-            return isinstance(asked, LookAtPages) and len(message.pages) == len(asked.page_indices)
-        if isinstance(message, SearchableWritten):
-            return isinstance(asked, WriteSearchable)
         if isinstance(message, RequestBatch | Finished):
             return isinstance(asked, ReadPage | Completions)
-        return asked is not None
+        if isinstance(message, PagesSeen) and isinstance(asked, LookAtPages):
+            return len(message.pages) == len(asked.page_indices)
+        return asked is not None and isinstance(asked, _ASKED.get(type(message), Task | Completions))
 
     def _loss(self, failure: Failure, *, killed: bool = False) -> Loss:
         busy_s = self._clock.now() - self._progress_s if self.doing else 0.0
@@ -184,6 +189,6 @@ def _most_pages(task: Task | Completions, opened: Opened) -> int:
     """How many pages the document can have that was opened."""
     size = opened.size
     if isinstance(task, OpenDocument):
-        with suppress(OSError):  # it has just gone, or is an object
+        with suppress(OSError, ValueError):  # it has just gone, is an object, or is within a file
             size = os.path.getsize(task.path)
     return size + _MOST_MISSING_PAGES

@@ -21,6 +21,7 @@ from batchocr.job.survey.look import count_pages
 from batchocr.machine import usable_cores
 from batchocr.option_values import parse_page_spec
 from batchocr.pages.input.sources import Found
+from batchocr.storage.members import is_copied
 from batchocr.storage.uris import is_uri
 from batchocr.tables.schema import RunMetadata
 
@@ -46,8 +47,9 @@ class PlannedDocument:
 
     @property
     def document(self) -> Document:
-        """What an actor reads. What is known of an object need not be asked for again."""
-        if is_uri(self.path):
+        """What an actor reads. What is known of an object, or of a document within a file, need not be asked for
+        again."""
+        if is_copied(self.path):
             return Document(self.path, self.source, self.problem, size=self.size, mtime_ns=self.mtime_ns)
         return Document(self.path, self.source, self.problem)
 

@@ -8,14 +8,15 @@ on. No message repeats what a store says in full, as it may quote a signature.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
@@ -34,6 +35,7 @@ from batchocr.errors import (
 from batchocr.storage.uris import CREDENTIALS, Uri, parse_uri
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
     from pyarrow.fs import FileInfo, FileSystem, NativeFile
 
 _CONNECT_S = 5
@@ -46,6 +48,7 @@ _LISTING_S = 3600
 _CHUNK_BYTES = 8 * 2**20
 _CHUNK_WAITS_S = (0.2, 1.0, 3.0)
 _PIECE_BYTES = 64 * 2**20
+_AHEAD_BYTES = 2**20
 _AT_ONCE = 8
 """Pieces of an object."""
 _NS = 10**9
@@ -182,6 +185,46 @@ def _read_chunk(stream: NativeFile, offset: int, num_bytes: int, uri: Uri, befor
             raise ChangedError(_CHANGED)
     with _reasons(uri):
         return bytes(stream.read_at(num_bytes, offset))
+
+
+@contextmanager
+def open_object(text: str, ahead_bytes: int | None = None) -> Iterator[BinaryIO]:
+    """The object as a file, of which only what is read is fetched, and what follows that: at most a MiB, or so much.
+    Raises NotFoundError, UnreadableError, ChangedError, UsageError, also while it is read."""
+    uri = parse_uri(text, is_listed=True)
+    stored = _require_object(uri)
+    with _store_of(uri) as (system, base), system.open_input_file(_path(base, uri.key)) as stream:
+        raw = _Ranges(partial(_read_chunk, stream, uri=uri, before=stored), stored.size)
+        yield io.BufferedReader(raw, min(_AHEAD_BYTES, ahead_bytes or _AHEAD_BYTES))
+
+
+class _Ranges(io.RawIOBase):
+    """What is read by ranges, as a file."""
+
+    def __init__(self, read_at: Callable[[int, int], bytes], size: int) -> None:
+        self._read_at, self._size, self._offset = read_at, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._offset = offset + (0, self._offset, self._size)[whence]
+        return self._offset  # below 0, BufferedReader raises OSError
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer)
+        data = self._read_at(self._offset, len(view)) if self._offset < self._size else b""
+        view[: len(data)] = data
+        self._offset += len(data)
+        return len(data)
+
+
+def require_object(text: str) -> StoredObject:
+    """The object of this name. Raises NotFoundError, UnreadableError, UsageError."""
+    return _require_object(parse_uri(text, is_listed=True))
 
 
 def _require_object(uri: Uri) -> StoredObject:

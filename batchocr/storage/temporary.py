@@ -1,4 +1,4 @@
-"""A folder for what is fetched to be read by its name, deleted when the process ends."""
+"""Folders for what is made on the way: one that is deleted when the process ends, and one that is not."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Final
 
-from batchocr.errors import OutputError
+from batchocr.errors import OutputError, UsageError
 
 _ATTEMPTS = 10
 """To delete the folder, while a fetch that was interrupted may still make a file in it."""
 
 
+_deleted_at_end: Final[set[tuple[int, Path]]] = set()
+"""Folders, each with the process that deletes it: a fork of that does not."""
+
+
 @cache
 def _folder_of(pid: int) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="batchocr-"))
-    atexit.register(_delete, pid)
+    delete_at_end(folder)
     return folder
 
 
@@ -28,6 +33,15 @@ def new_folder() -> Path:
     """A new empty folder. Raises OutputError."""
     with writing_temporary():
         return Path(tempfile.mkdtemp(dir=_folder_of(os.getpid())))
+
+
+def work_folder(work_dir: str | os.PathLike[str] | None) -> Path:
+    """The folder for what a killed run leaves for the next one: this, or one below the user's cache. Raises
+    UsageError."""
+    try:
+        return Path(work_dir or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "batchocr"))
+    except RuntimeError as error:
+        raise UsageError("this user has no home folder to make the table in: --work-dir names a place") from error
 
 
 @contextmanager
@@ -39,12 +53,15 @@ def writing_temporary() -> Iterator[None]:
         raise OutputError(f"cannot write a temporary file ({error.strerror}): TMPDIR may name another disk") from error
 
 
+def delete_at_end(folder: Path) -> None:
+    """Have the folder deleted when this process ends."""
+    if not _deleted_at_end:
+        atexit.register(delete_folders)
+    _deleted_at_end.add((os.getpid(), folder))
+
+
 def delete_folders() -> None:
-    """Delete all folders: for a process that ends without Python's clearing up."""
-    if _folder_of.cache_info().currsize:
-        _delete(os.getpid())
-
-
-def _delete(pid: int) -> None:
-    for _ in range(_ATTEMPTS if pid == os.getpid() else 0):  # not in a fork
-        shutil.rmtree(_folder_of(pid), ignore_errors=True)
+    """Delete all folders: also called by a process that ends without Python's clearing up."""
+    for pid, folder in _deleted_at_end:
+        for _ in range(_ATTEMPTS if pid == os.getpid() else 0):
+            shutil.rmtree(folder, ignore_errors=True)

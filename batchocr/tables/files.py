@@ -11,6 +11,7 @@ from pathlib import Path
 
 from batchocr.data import Document
 from batchocr.errors import NoInputError
+from batchocr.storage.members import file_of
 
 UNFINISHED_REPORT = b'{"complete": false}\n'
 """What stands in a store for the report of a run that is at work, if there is none of an earlier one."""
@@ -119,7 +120,7 @@ def among(files: Sequence[Path]) -> Callable[[str], bool]:
 def without_output(documents: Sequence[Document], is_own: Callable[[str], bool]) -> list[Document]:
     """Leave out what the run, or one before it, has written: a glob matches that, too. is_own: says it of a path, or a
     URI. Raises NoInputError if nothing else was found."""
-    remaining = [document for document in documents if not is_own(document.path)]
+    remaining = [document for document in documents if not is_own(file_of(document.path))]
     if documents and not remaining:
         raise NoInputError("nothing to read: nothing was found but the run's own output")
     return remaining

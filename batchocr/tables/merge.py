@@ -86,7 +86,7 @@ def merged_metadata(parts: Sequence[TablePart], preferred: Sequence[TablePart] =
     first = parts[0].metadata
     roots = dict.fromkeys(root for part in [*parts, *preferred] for root in part.metadata.input_roots)
     selection = selection_together([part.metadata for part in parts])
-    made = replace(first, schema_version=SCHEMA_VERSION, input_roots=tuple(roots), selection=selection)
+    made = replace(first, schema_version=SCHEMA_VERSION, input_roots=tuple(roots), selection=selection, containers={})
     if all(part.metadata.settings_fingerprint == first.settings_fingerprint for part in preferred):
         return made
     differing = different_settings(first, preferred[0].metadata)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,15 +13,17 @@ from batchocr.config import Config
 from batchocr.data import Document, valid_text
 from batchocr.errors import UsageError
 from batchocr.pages.input.sources import Found, PageList, find_documents
+from batchocr.processes.messages import Setup
 from batchocr.tables.derived import file_rows, page_index_of
+from batchocr.tables.known_members import known_within
 
 _SAY_WHICH: Final = ("findings", "mark")
 """Columns of an audit and of marks, which also list pages that are sound."""
 
 
-def documents_asked_for(inputs: Sequence[str | Document], config: Config) -> Found:
-    """The documents that the INPUTs name, as far as the options ask for them. Raises NoInputError, UsageError,
-    OutputError."""
+def documents_asked_for(inputs: Sequence[str | Document], config: Config, out: Path | None = None) -> Found:
+    """The documents that the INPUTs name, as far as the options ask for them. out: a table that says what is in
+    archives that have not changed. Raises NoInputError, UsageError, OutputError."""
     return find_documents(
         inputs,
         stdin=sys.stdin,
@@ -29,6 +32,8 @@ def documents_asked_for(inputs: Sequence[str | Document], config: Config) -> Fou
         shard=config.shard,
         sample=config.sample_documents,
         only=None if config.only is None else read_page_list(Path(config.only)),
+        setup=Setup.of(config),
+        known=partial(known_within, out, config) if out else None,
     )
 
 

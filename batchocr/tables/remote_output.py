@@ -22,7 +22,7 @@ from batchocr.pages.input.folders import SkippedFiles
 from batchocr.pages.input.globs import WILDCARD, natural_key
 from batchocr.pages.input.objects import documents_matching
 from batchocr.storage.objects import StoredObject, fetch, list_below, look_at, put, remove
-from batchocr.storage.temporary import new_folder
+from batchocr.storage.temporary import new_folder, work_folder
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file, open_locked, writing
 from batchocr.tables.earlier import require_ours
@@ -193,13 +193,8 @@ class OutputPlace:
 
 def _folder(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:
     """A folder for this output alone; the same in every run. Raises UsageError."""
-    if not work_dir:
-        try:
-            work_dir = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "batchocr")
-        except RuntimeError as error:
-            raise UsageError("this user has no home folder to make the table in: --work-dir names a place") from error
     digest = hashlib.sha256(str(parse_uri(uri)).encode()).hexdigest()
-    return Path(work_dir) / digest[:16]
+    return work_folder(work_dir) / digest[:16]
 
 
 def _name(uri: str) -> str:

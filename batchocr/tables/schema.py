@@ -10,7 +10,8 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -21,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from batchocr.config import Config
 from batchocr.data import Block, PageResult, valid_text
 from batchocr.errors import OutputMismatchError
+from batchocr.storage.members import WholeContainer
 
 SCHEMA_VERSION = 6
 """Changes whenever the columns do."""
@@ -31,6 +33,7 @@ version 2 also `ink_outside` and `text_layer_agreement`: these are null then. So
 version. Up to version 4, the `tokens` of a block are called `output_tokens`."""
 
 MAX_METADATA_BYTES = 1 << 20
+_MAX_CONTAINERS_BYTES = MAX_METADATA_BYTES // 4
 """A line of metadata is shorter; what a file of someone else has in its place may be anything."""
 
 _PREFIX = "batchocr."
@@ -70,7 +73,7 @@ _Row = TypeVar("_Row", PageResult, Block)
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """What a run's rows depend on. The last three fields are no part of the fingerprints."""
+    """What a run's rows depend on. The last four fields are no part of the fingerprints."""
 
     batchocr_version: str
     model: str
@@ -87,10 +90,12 @@ class RunMetadata:
     selection: Mapping[str, str] | None = None
     """What of the input was asked for: `pages`, `only`, `limit`, `sample_documents` and `shard` as the options say
     them, without those that ask for all; None if that is not known."""
+    containers: Mapping[str, WholeContainer] = field(default_factory=dict)
+    """By `source`, archives and tables of which a run has found all documents, and each of them has rows."""
 
 
 _METADATA = TypeAdapter(RunMetadata)
-_AS_JSON = {"settings", "input_roots", "selection"}
+_AS_JSON = {"settings", "input_roots", "selection", "containers"}
 """Fields of RunMetadata that are no text, and become JSON in a file's metadata."""
 
 
@@ -166,6 +171,13 @@ def selection_of(config: Config) -> dict[str, str]:
         "shard": f"{index}/{count}" if count > 1 else None,
     }
     return {name: value for name, value in asked.items() if value}
+
+
+def largest(containers: Mapping[str, WholeContainer]) -> dict[str, WholeContainer]:
+    """Those with the most documents, as many as metadata has room for."""
+    ordered = sorted(containers.items(), key=lambda item: -item[1].num_documents)
+    ends = accumulate(len(json.dumps(item)) for item in ordered)
+    return dict(item for item, end in zip(ordered, ends, strict=True) if end <= _MAX_CONTAINERS_BYTES)
 
 
 def continued(found: RunMetadata, now: RunMetadata) -> RunMetadata:

@@ -6,7 +6,9 @@ A row is known by its number in the table, a document by its number among those 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from batchocr.data import ErrorKind, PageResult, Status
+from batchocr.data import Document, ErrorKind, PageResult, Status
 from batchocr.option_values import PageSpec
 from batchocr.tables.index import IndexedRow, may_retry
 from batchocr.tables.page_quality import DOUBTFUL
@@ -67,6 +69,15 @@ class Unread(NamedTuple):
 
 
 Row: TypeAlias = PageResult | Unread | Kept
+
+
+def version_of(document: Document) -> Version:
+    """Size and time of a document's file as it is now; of one that cannot be looked at, None."""
+    if document.size is None:
+        with suppress(OSError):
+            file = os.stat(document.path)
+            return file.st_size, file.st_mtime_ns
+    return document.size, document.mtime_ns
 
 
 def read(row: PageResult | Unread) -> PageResult:

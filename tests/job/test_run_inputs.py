@@ -46,7 +46,8 @@ def test_a_run_says_which_files_it_skips_when_it_starts_and_in_its_report(
     with caplog.at_level(logging.INFO, "batchocr"):
         report = batchocr.run("in", out="table.jsonl", **options)
     [started] = [record for record in caplog.records if getattr(record, "event", "") == "run_started"]
-    assert started.message == "reading 1 document into table.jsonl; skipped 3 files: 2 .docx, 1 .zip"
+    skipped = "skipped 3 files: 2 .docx, 1 .zip (files that hold documents are read if they are named)"
+    assert started.message == f"reading 1 document into table.jsonl; {skipped}"
     assert started.fields["skipped_files"] == report.skipped_files == {".docx": 2, ".zip": 1}  # type: ignore[attr-defined]
 
 

@@ -7,7 +7,9 @@ import platform
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,20 @@ def test_the_folder_follows_its_input(place: Path, tmp_path: Path) -> None:
     assert (report.parts.already_done, len(first - now)) == (3, 1)
     found = duckdb.sql(f"SELECT source, count(*) FROM '{tmp_path}/out/*.parquet' GROUP BY 1 ORDER BY 1").fetchall()
     assert found == [("a.pdf", 3), ("b.pdf", 1), ("c.pdf", 3), ("d.pdf", 1)]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("_connected")
+def test_what_is_in_an_archive_is_read_on_a_cluster(place: Path, tmp_path: Path) -> None:
+    plain = read_rows(place / "plain.parquet")
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for source in dict.fromkeys(row.source for row in plain):
+            archive.write(place / "in" / source, source)
+    options = {"out": tmp_path / "out", "model": place / "model", "pages_per_task": 4, "actors": 1}
+    batchocr.ray.run(tmp_path / "x.zip", **options)
+    expected = [replace(row, source=f"{tmp_path}/x.zip/{row.source}") for row in texts(plain)]
+    assert texts(rows_of(tmp_path, "out")) == expected
+    assert batchocr.ray.run(tmp_path / "x.zip", **options).nothing_to_do
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ from typing import Final
 
 from batchocr.data import counted
 from batchocr.pages.input.globs import Bounds, PathKey, is_folder, natural_key, path_key
+from batchocr.storage.members import is_container
 
 SUFFIXES = (
     *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
@@ -41,7 +42,7 @@ _OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.jso
 """A table, or a file that belongs to one."""
 
 _CUT = "cut by an export"
-_OTHERS = "other suffixes"
+_NONE, _OTHERS = "no suffix", "other suffixes"
 _MAX_SUFFIX = 16
 _MAX_KINDS = 100
 _MAX_NAMED = 10
@@ -61,22 +62,25 @@ class SkippedFiles:
         with self._lock:
             if folder not in self._folders:
                 self._folders.add(folder)
-                for name in names:
-                    if not _OF_A_RUN.search(name.lower()):
-                        kind = _kind(name)
-                        is_named = kind in self._by_kind or len(self._by_kind) < _MAX_KINDS
-                        self._by_kind[kind if is_named else _OTHERS] += 1
+                self.add(Counter(kind_of(name) for name in names if not _OF_A_RUN.search(name.lower())))
+
+    def add(self, by_kind: Mapping[str, int]) -> None:
+        """Count so many files of each kind."""
+        for kind, number in by_kind.items():
+            is_named = kind in self._by_kind or len(self._by_kind) < _MAX_KINDS
+            self._by_kind[kind if is_named else _OTHERS] += number
 
     def by_kind(self) -> Mapping[str, int]:
-        """How many there are of each suffix in lower case, most first; also of `no suffix`, `cut by an export`, and
-        `other suffixes`: very long ones, and those after the first hundred."""
+        """How many there are of each suffix in lower case, most first; also of `no suffix`, `cut by an export`, `links
+        or devices in archives`, and `other suffixes`: very long ones, and those after the first hundred."""
         return dict(sorted(self._by_kind.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
+    """As what a file is counted that is no document."""
     if name.lower().endswith(SUFFIXES):
         return _CUT
-    kind = os.path.splitext(name)[1].lower() or "no suffix"
+    kind = os.path.splitext(name)[1].lower() or _NONE
     return _OTHERS if len(kind) > _MAX_SUFFIX or not kind.isprintable() else kind
 
 
@@ -86,10 +90,11 @@ def describe_skipped(by_kind: Mapping[str, int]) -> str:
         return ""
     total = sum(by_kind.values())
     named = dict(islice(by_kind.items(), _MAX_NAMED))
-    parts = [f"{count:,} {'' if kind.startswith(('.', _CUT)) else 'with '}{kind}" for kind, count in named.items()]
+    parts = [f"{count:,} {'with ' if kind in (_NONE, _OTHERS) else ''}{kind}" for kind, count in named.items()]
     if len(by_kind) > len(named):
         parts.append(f"{total - sum(named.values()):,} of {len(by_kind) - len(named)} other kinds")
-    return f"skipped {counted(total, 'file')}: {', '.join(parts)}"
+    hint = " (files that hold documents are read if they are named)" if any(map(is_container, by_kind)) else ""
+    return f"skipped {counted(total, 'file')}: {', '.join(parts)}{hint}"
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ def open_document(
     password, dpi, text_layer: for PDFs; an image is taken as it is. name: of the object that `path` is a copy of.
     """
     as_pdf = partial(PdfDocument, path, password=password, dpi=dpi, text_layer=text_layer)
-    with _reading(path) as file:
+    with reading(path) as file:
         head = file.read(_HEAD_BYTES)
     if not head:
         raise DamagedError("the file is empty (0 bytes)")
@@ -55,7 +55,7 @@ def fingerprint(path: str) -> tuple[str, int, int]:
 
     Raises PageError.
     """
-    with _reading(path) as file:
+    with reading(path) as file:
         status = os.fstat(file.fileno())
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return digest, status.st_size, status.st_mtime_ns
@@ -85,7 +85,7 @@ def _require_version(path: str, size: int, mtime_ns: int) -> None:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[BufferedReader]:
+def reading(path: str) -> Iterator[BufferedReader]:
     """Open the file. The system's errors on opening or reading it become a PageError."""
     with _reasons():
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its writer
@@ -102,4 +102,4 @@ def _reasons() -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotFoundError("the file does not exist, or no longer") from error
     except OSError as error:
-        raise UnreadableError(f"the file cannot be read: {error.strerror}") from error
+        raise UnreadableError(f"the file cannot be read: {error.strerror or error}") from error

@@ -1,13 +1,14 @@
 """From what the user named to the documents to read.
 
-Only lists are opened here: whether a file is a document turns out when a worker opens it. Whatever is missing or cannot
-be read is a Document too, so that it becomes a row. A link that is itself an INPUT is followed; beside its target a
-link counts for nothing: each file is read once, under its own name.
+Only lists are opened here: whether a file is a document turns out when a worker opens it; and what is in an archive or
+a table, a worker lists. Whatever is missing or cannot be read is a Document too, so that it becomes a row. A link that
+is itself an INPUT is followed; beside its target a link counts for nothing: each file is read once, under its own name.
 
 A document's `source`: if the first INPUT is a folder, what is in it is named by the path below that folder. Everything
-else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder the path below it.
-So an INPUT can be added at the end, and files to any INPUT, without another name for what was there. (Only where the
-first folder gets a file whose path there is that of a later INPUT's file does that one go by its absolute path.)
+else is named by its path as given (an INPUT, a line of a list, a match of a glob), and for a folder, or an archive, the
+path below it. So an INPUT can be added at the end, and files to any INPUT, without another name for what was there.
+(Only where the first folder gets a file whose path there is that of a later INPUT's file does that one go by its
+absolute path.)
 """
 
 from __future__ import annotations
@@ -15,22 +16,31 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
 from pathlib import PurePath
 from typing import TextIO
 
+from batchocr.config import Config
 from batchocr.data import Document, counted, valid_text
 from batchocr.errors import NoInputError, UsageError
+from batchocr.machine import usable_cores
 from batchocr.pages.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links
 from batchocr.pages.input.inputs import FoundInput, Search, expand
+from batchocr.processes.members import Within, list_within
+from batchocr.processes.messages import Setup
+from batchocr.processes.pool import WorkerPool
+from batchocr.storage.members import CONTAINERS, WholeContainer, file_of, is_container, is_member
 from batchocr.storage.uris import is_uri, parse_uri
 
 logger = logging.getLogger(__name__)
 
 PageList = Mapping[str, Set[int] | None]
 """The pages to read of documents, by their `source`; None for all."""
+Known = Callable[[Sequence[Document]], Iterable[Within]]
+"""What says what is in some of these containers, which then need not be listed."""
 
 _MAX_NAMED = 10
 _MAX_TOLD = 100
@@ -54,6 +64,8 @@ class Found:
     """The `source` of each document that is not of the sample, or has none of the pages."""
     inputs: tuple[str, ...] = ()
     """The first hundred INPUTs, as they were given."""
+    containers: Mapping[str, WholeContainer] = field(default_factory=dict)
+    """By their `source`, the archives and tables of which all documents of this shard are known."""
 
 
 def find_documents(
@@ -65,13 +77,16 @@ def find_documents(
     shard: tuple[int, int] = (1, 1),
     sample: int | None = None,
     only: PageList | None = None,
+    setup: Setup | None = None,
+    known: Known | None = None,
 ) -> Found:
     """Return the documents that `inputs` name: in that order, folders in natural order, each file once.
 
     inputs: Documents are taken as they are. stdin: where the paths for the INPUT `-` are read from. null: paths there
     and in lists are separated by NUL. follow_symlinks: also follow links that lead out of a folder or a glob. shard:
     return only the documents of one shard, (index from 1, count). sample: return only so many of them, drawn by their
-    names; a larger sample has all of a smaller one. only: return only documents with these pages.
+    names; a larger sample has all of a smaller one. only: return only documents with these pages. setup: of the workers
+    that list archives. known: says what is in those that need not be listed.
     Raises NoInputError if there is nothing that could be read, UsageError if a given Document has the name of another
     or the current folder is gone.
     """
@@ -83,6 +98,9 @@ def find_documents(
     kept: dict[str | int, Document] = {}
     expanded = [list(expand(given, search, is_first=position == 0)) for position, given in enumerate(inputs)]
     kept.update(chain.from_iterable(_one_of_each(found, kept) for found in expanded))
+    setup = setup or Setup.of(Config())
+    within = _within([document for document in kept.values() if not document.problem], setup, known)
+    kept = dict(_with_members(kept, within, search.skipped))
     if all(document.problem and isinstance(real, str) for real, document in kept.items()):
         raise NoInputError(_nothing_found(inputs, kept.values(), search.skipped))
     named = list(_named(kept))
@@ -103,7 +121,8 @@ def find_documents(
         if isinstance(given, str) and os.path.isdir(given) and not found
     }
     names = tuple(valid_text(given if isinstance(given, str) else given.source) for given in inputs[:_MAX_TOLD])
-    return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn, names)
+    whole = _whole(within, documents, setup)
+    return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn, names, whole)
 
 
 def _require_named(only: PageList, names: Set[str]) -> None:
@@ -152,21 +171,57 @@ def _one_of_each(found: Sequence[FoundInput], kept: Mapping[str | int, Document]
             logger.info("%s is left out: it is the same file as %s", document.path, same.path)
 
 
+def _within(found: Sequence[Document], setup: Setup, known: Known | None) -> dict[str, Within]:
+    """What is in each of the files that hold documents, by its path. Raises BatchOcrError if no worker can be
+    started."""
+    containers = [document for document in found if is_container(document.path)]
+    within = {each.container.path: each for each in known(containers)} if containers and known else {}
+    if unknown := [document for document in containers if document.path not in within]:
+        with WorkerPool(min(len(unknown), usable_cores()), replace(setup, protocol="pixels")) as pool:
+            within |= {each.container.path: each for each in list_within(unknown, pool)}
+    return within
+
+
+def _with_members(
+    found: Mapping[str | int, Document], within: Mapping[str, Within], skipped: SkippedFiles
+) -> Iterator[tuple[str | int, Document]]:
+    """Yield the documents, in place of files that hold documents those in them."""
+    for real, document in found.items():
+        if (inside := within.get(document.path)) is None:
+            yield real, document
+        else:
+            skipped.add(inside.skipped)
+            yield from ((member.path, member) for member in inside.documents.values())
+
+
+def _whole(within: Mapping[str, Within], documents: Sequence[Document], setup: Setup) -> dict[str, WholeContainer]:
+    """The files that were listed to their end, by their `source`. documents: those of this shard."""
+    counts = Counter(file_of(document.path) for document in documents)
+    columns = setup.document_column, setup.name_column
+    return {
+        valid_text(inside.container.source): WholeContainer(*inside.version, *columns, counts[path])
+        for path, inside in within.items()
+        if inside.version is not None
+    }
+
+
 def _named(documents: Mapping[str | int, Document]) -> Iterator[Document]:
     """Yield each under its `source`; where an earlier one has the same, under its absolute path. documents: by their
     `real`. Raises UsageError."""
-    taken: set[str] = set()
+    taken: dict[str, bool] = {}
     for real, document in documents.items():
         source = document.source
         if source in taken:
             if isinstance(real, int):
                 raise UsageError(f"another document is named {source!r} already: give the one in memory another name")
+            if taken[source] or is_member(document.path):
+                raise UsageError(f"{source!r} is in an archive, and in a folder of its name: rename one of them")
             absolute = valid_text(real)
             numbered = (f"{absolute} ({number})" for number in count(2))  # of another file whose name is not text
             document = replace(
                 document, source=next(name for name in chain((absolute,), numbered) if name not in taken)
             )
-        taken.add(document.source)
+        taken[document.source] = is_member(document.path)
         yield document
 
 
@@ -178,5 +233,6 @@ def _nothing_found(inputs: Sequence[str | Document], documents: Collection[Docum
     return (
         f"no document to read; looked in {', '.join(texts) or 'nothing'}: "
         f"{'; '.join(problems) or 'no document is there'}{others}. An INPUT is a file, a folder with files of these "
-        f"kinds ({' '.join(SUFFIXES)}), a glob, @list.txt with one path a line, or - for paths on stdin"
+        f"kinds ({' '.join(SUFFIXES)}), an archive or a table of such files ({' '.join(CONTAINERS)}), a glob, "
+        "@list.txt with one path a line, or - for paths on stdin"
     )

@@ -1,0 +1,164 @@
+"""Files that hold documents: which of their members are documents, and a copy of one. Runs in a worker.
+
+A member is copied into a file without a name, so that its own name leads nowhere.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import chain
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+
+from batchocr.data import Failure, valid_text
+from batchocr.errors import ChangedError, DamagedError, PageTimeoutError, TooLargeError, UnsupportedError
+from batchocr.pages.input.archives import Entry, tar_bytes, tar_entries, zip_bytes, zip_entries
+from batchocr.pages.input.folders import SUFFIXES, kind_of
+from batchocr.pages.input.render import reading, version_of
+from batchocr.pages.input.table_rows import TableRows, table_entries
+from batchocr.processes.messages import ListMembers, MembersListed
+from batchocr.storage.members import MAX_NAME, Member, MemberAddress, plain_path
+from batchocr.storage.objects import StoredObject, open_object, require_object
+from batchocr.storage.uris import is_uri
+
+_STEP_ENTRIES: Final = 1000
+_STEP_S: Final = 0.5
+_MAX_ENTRIES: Final = 10_000_000
+_UNPACKED_AT_ONCE: Final = 16 << 20
+_LEAST_FREE_BYTES: Final = 1 << 30
+"""So much is left on the disk on which a compressed tar is unpacked."""
+
+_HEADER_BYTES: Final = 512
+"""Before a member of a zip: its header, name and extra fields, which are rarely more."""
+_LINK: Final = "links or devices in archives"
+
+
+class Containers:
+    """Lists what is in files that hold documents, and copies these.
+
+    columns: those of documents and of names in tables, None for what fits. work_dir: where compressed tars are
+    unpacked, each once; None for the usual place.
+    """
+
+    def __init__(self, columns: tuple[str | None, str | None] = (None, None), work_dir: str | None = None) -> None:
+        self._columns = columns
+        self._work_dir = work_dir
+        self._rows = TableRows(_opened)
+        self._listing: Iterator[MembersListed] = iter(())
+
+    def list(self, task: ListMembers) -> MembersListed:
+        """What is in a container, or what comes after that; it takes some tenths of a second. Raises PageError."""
+        if not task.goes_on:
+            self._listing = self._steps(task.task_id, task.path)
+        return next(self._listing)
+
+    def _steps(self, task_id: int, path: str) -> Iterator[MembersListed]:
+        version = _version_of(path)
+        plain = plain_path(path, version, self._work_dir)
+        for _ in _unpack(path, plain):
+            yield MembersListed(task_id, version, (), {}, is_last=False)
+        with _opened(plain) as file:
+            if path.lower().endswith(".parquet"):
+                entries = table_entries(file, version, *self._columns)
+            else:
+                entries = tar_entries(file, version[1]) if plain.lower().endswith(".tar") else zip_entries(file)
+            is_last = False
+            while not is_last:
+                members, skipped, problem = list[Member](), Counter[str](), None
+                until_s = time.monotonic() + _STEP_S
+                try:
+                    for _ in range(_STEP_ENTRIES):
+                        if time.monotonic() > until_s or (is_last := (entry := next(entries, None)) is None):
+                            break
+                        _take(entry, members, skipped)
+                except (DamagedError, UnsupportedError) as error:
+                    problem, is_last = Failure(error.error_kind, str(error)), True
+                yield MembersListed(task_id, version, tuple(members), dict(skipped), is_last, problem)
+
+    def copy(self, text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
+        """Write the document at an address into a file, and return what was written, with its own size and time.
+        Raises ChangedError if the container is of another version, or another PageError; OSError of the file."""
+        until_s = time.monotonic() + timeout_s
+        address = MemberAddress.parse(text)
+        _require_version(address)
+        plain = plain_path(address.container, address.version, self._work_dir)
+        pieces = [self._rows.read(address)] if plain.lower().endswith(".parquet") else _bytes_of(plain, address.member)
+        for data in chain(_unpack(address.container, plain), pieces):
+            if time.monotonic() > until_s:
+                raise PageTimeoutError(f"it could not be unpacked within {timeout_s:g} s, most of --page-timeout")
+            file.write(data)
+        file.flush()
+        _require_version(address)
+        return StoredObject(text, address.member.size, address.member.mtime_ns)
+
+
+def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
+    """Take a member for a document, or count it if it would be none in a folder. Raises DamagedError."""
+    name, ordinal = valid_text(entry.member.name), entry.member.ordinal
+    if ordinal >= _MAX_ENTRIES or len(name) > MAX_NAME:
+        raise DamagedError(f"it has more than {_MAX_ENTRIES:,} members, or a name of more than {MAX_NAME:,} letters")
+    parts = [part for part in name.split("/") if part not in ("", ".", "..")] or [str(ordinal)]
+    is_hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
+    if entry.kind == "row" or (entry.kind == "file" and not is_hidden and parts[-1].lower().endswith(SUFFIXES)):
+        members.append(replace(entry.member, name="/".join(parts)))
+    elif not is_hidden:
+        skipped[kind_of(parts[-1]) if entry.kind == "file" else _LINK] += 1
+
+
+def _unpack(path: str, plain: str) -> Iterator[bytes]:
+    """Unpack a compressed tar, in steps of which each yields nothing; unless it is there, or need not be unpacked.
+    Raises PageError."""
+    if plain == path or os.path.exists(plain):
+        return
+    with _opened(path) as packed:
+        os.makedirs(folder := os.path.dirname(plain), mode=0o700, exist_ok=True)
+        with open(f"{plain}.part", "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.exists(plain):  # meanwhile, as another process had the lock
+                return
+            file.truncate(0)
+            yield b""  # so that the run knows what to remove, whatever comes of it
+            with pa.CompressedInputStream(packed, "zstd" if path.lower().endswith("zst") else "gzip") as stream:
+                while data := stream.read(_UNPACKED_AT_ONCE):
+                    if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES + len(data):
+                        raise TooLargeError(
+                            f"there is no room to unpack it in {folder}: --work-dir names another place"
+                        )
+                    file.write(data)
+                    yield b""
+            file.flush()
+            os.rename(file.name, plain)
+
+
+def _bytes_of(plain: str, member: Member) -> Iterator[bytes]:
+    """Yield the bytes of a member of an archive, as many as that says. Raises PageError."""
+    left = member.size
+    with _opened(plain, member.length + _HEADER_BYTES) as file:
+        for data in (tar_bytes if plain.lower().endswith(".tar") else zip_bytes)(file, member):
+            left -= len(data)
+            if left < 0:
+                break
+            yield data
+    if left:
+        raise DamagedError(f"it has not the {member.size:,} bytes that its archive says")
+
+
+def _opened(path: str, ahead_bytes: int | None = None) -> AbstractContextManager[BinaryIO]:
+    return open_object(path, ahead_bytes) if is_uri(path) else reading(path)
+
+
+def _version_of(path: str) -> tuple[int, int]:
+    return require_object(path).version if is_uri(path) else version_of(path)
+
+
+def _require_version(address: MemberAddress) -> None:
+    if _version_of(address.container) != address.version:
+        raise ChangedError("the file that it is in changed: run again to read it as it is now")

@@ -1,0 +1,82 @@
+"""The documents within files, as workers list them: an index is as hostile as a page."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from batchocr.data import Document, Failure, counted
+from batchocr.processes.messages import Failed, ListMembers, MembersListed
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.worker import Loss
+from batchocr.storage.members import MemberAddress, plain_path
+from batchocr.storage.temporary import delete_at_end
+
+logger = logging.getLogger(__name__)
+
+_NOTICE_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class Within:
+    """What is within a file."""
+
+    container: Document
+    documents: dict[str, Document] = field(default_factory=dict)
+    """By `source`, in its order; at the end the file itself, if not all of it can be listed."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """How many others there are, as `SkippedFiles.by_kind` says it."""
+    version: tuple[int, int] | None = None
+    """Size and mtime of the file, if these are all of its documents."""
+
+    def add(self, listed: MembersListed) -> None:
+        """Add what a worker says. A name that was there before gets the member's number."""
+        self.skipped.update(listed.skipped)
+        for member in listed.members:
+            source = f"{self.container.source}/{member.name}"
+            while source in self.documents:
+                source = f"{source} ({member.ordinal})"
+            address = str(MemberAddress(self.container.path, listed.version, member))
+            self.documents[source] = Document(address, source, size=member.size, mtime_ns=member.mtime_ns)
+        if listed.problem is not None:
+            self.fail(listed.problem)
+        elif listed.is_last:
+            self.version = listed.version
+
+    def fail(self, problem: Failure) -> None:
+        """Add the file itself, which cannot be listed any further."""
+        self.documents[self.container.source] = replace(self.container, problem=problem)
+
+
+def list_within(containers: Sequence[Document], pool: WorkerPool) -> list[Within]:
+    """What is within each of the files. What had to be unpacked for that is removed when this process ends. Raises
+    BatchOcrError if no worker can be started."""
+    found = [Within(container) for container in containers]
+    said_s, unpacked = time.monotonic(), set[str]()
+    tasks = (ListMembers(index, container.path) for index, container in enumerate(containers))
+    for worker, message in pool.map(tasks, pool.setup.page_timeout_s):
+        if isinstance(message, Loss | Failed):
+            for index in message.task_ids if isinstance(message, Loss) else [message.task_id]:
+                found[index].fail(message.failure)
+        elif isinstance(message, MembersListed):
+            found[message.task_id].add(message)
+            path = containers[message.task_id].path
+            if not message.is_last:
+                worker.send(ListMembers(message.task_id, path, goes_on=True))
+            elif not found[message.task_id].documents:
+                logger.info("%s holds no document", path)
+            plain = plain_path(path, message.version, pool.setup.work_dir)
+            if plain not in unpacked | {path}:
+                unpacked.add(plain)
+                logger.info("%s is unpacked into %s, and that is removed at the end", path, plain)
+                delete_at_end(Path(plain).parent)
+            if time.monotonic() - said_s > _NOTICE_S:
+                said_s = time.monotonic()
+                num_found = sum(len(each.documents) for each in found)
+                logger.info("listing what is in archives: %s so far", counted(num_found, "document"))
+    return found

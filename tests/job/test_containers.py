@@ -1,0 +1,399 @@
+"""Documents within files are read, found again and checked as those of a folder are."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import batchocr
+from batchocr.api import find_inputs
+from batchocr.config import Config, make_config
+from batchocr.data import Document, PageResult
+from batchocr.errors import NoInputError, TooLargeError, UnreadableError, UsageError
+from batchocr.pages.input import containers
+from batchocr.pages.input import sources as input_sources
+from batchocr.pages.input.containers import Containers
+from batchocr.pages.input.sources import find_documents
+from batchocr.processes.members import Within, list_within
+from batchocr.processes.messages import ListMembers
+from batchocr.processes.pool import WorkerPool
+from batchocr.processes.source_files import SourceFile, SourceFiles
+from batchocr.ray.folder import OutputFolder
+from batchocr.ray.items import ClusterPlan, plan_items
+from batchocr.ray.reader import Reader
+from batchocr.tables.known_members import known_within
+from tests.support.listing import make, problem_kind, sources
+from tests.support.object_store import ObjectStore
+from tests.support.running import draw_pdf, read_rows, said_by, texts
+
+pytestmark = pytest.mark.slow
+
+ALLOWED = ("--max-page-error-rate", "1", "--max-degraded-rate", "1")
+NAMES = ("a.pdf", "b/two pages.pdf", "b/broken.pdf", "c.png")
+
+
+def make_zip(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.write(folder / name, name)
+
+
+def make_tar(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
+    with tarfile.open(path, "w:gz" if path.endswith("gz") else "w") as archive:
+        for name in names:
+            archive.add(folder / name, name)
+
+
+def make_table(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
+    documents = [{"bytes": (folder / name).read_bytes(), "path": name} for name in names]
+    pq.write_table(pa.table({"number": range(len(names)), "pdf": documents}), path, row_group_size=3)
+
+
+def make_tar_zst(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
+    make_tar(folder, "plain", names)
+    with pa.CompressedOutputStream(path, "zstd") as packed:
+        packed.write(Path("plain").read_bytes())
+
+
+MAKERS = {
+    "x.zip": make_zip,
+    "x.tar": make_tar,
+    "x.parquet": make_table,
+    "x.tar.gz": make_tar,
+    "x.tar.zst": make_tar_zst,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("documents")
+    (folder / "b").mkdir()
+    draw_pdf(folder / "a.pdf", "first")
+    draw_pdf(folder / "b" / "two pages.pdf", "second", "third")
+    (folder / "b" / "broken.pdf").write_bytes(b"%PDF-1.4 broken")
+    Image.new("RGB", (60, 40), "white").save(folder / "c.png")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def work_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("work"))
+
+
+@pytest.fixture(scope="module")
+def options(model: Path, work_dir: str) -> dict[str, Any]:
+    small = {"dpi": 72, "workers": 2, "max_new_tokens": 8, "max_degraded_rate": 1, "max_page_error_rate": 1}
+    return {"model": model, "dtype": "float32", "device": "cpu", "work_dir": work_dir, **small}
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path, options: dict[str, Any]) -> dict[str, list[PageResult]]:
+    """Those of the files in the folder, by their names."""
+    found: dict[str, list[PageResult]] = {name: [] for name in NAMES}
+    for row in batchocr.process(folder, **options):
+        found[row.source].append(row)
+    return found
+
+
+def expected(container: str, rows: dict[str, list[PageResult]]) -> list[PageResult]:
+    return texts(replace(row, source=f"{container}/{name}") for name in NAMES for row in rows[name])
+
+
+@pytest.mark.parametrize("container", MAKERS)
+def test_an_archive_has_the_rows_of_its_folder_and_a_run_with_nothing_new_reads_nothing(
+    container: str, folder: Path, options: dict[str, Any], rows: dict[str, list[PageResult]]
+) -> None:
+    MAKERS[container](folder, container)
+    batchocr.run(container, out="out.parquet", **options)
+    read = read_rows(Path("out.parquet"))
+    assert texts(read) == expected(container, rows)
+    sizes = {f"{container}/{name}": (folder / name).stat().st_size for name in NAMES}
+    if container == "x.parquet":
+        sizes = dict.fromkeys(sizes, Path(container).stat().st_size)
+    assert {row.source: row.file_bytes for row in read} == sizes
+    assert batchocr.run(container, out="out.parquet", **options).pages_read == 0
+    if container.startswith("x.tar."):
+        return  # as below, in a folder of the user's
+    code, shown, _ = said_by("verify", *ALLOWED, "out.parquet", container)
+    assert code == 0
+    assert shown.splitlines()[-1].startswith("5 rows expected: 1 failed; 4 degraded")
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The containers that were listed since."""
+    found: list[str] = []
+
+    def list_them(containers: Sequence[Document], pool: WorkerPool) -> list[Within]:
+        found.extend(os.path.basename(each.path) for each in containers)
+        return list_within(containers, pool)
+
+    monkeypatch.setattr(input_sources, "list_within", list_them)
+    return found
+
+
+@pytest.mark.parametrize("out", ["out.parquet", "parts/"])
+def test_an_archive_of_which_the_table_has_all_is_not_listed_again(
+    out: str, folder: Path, options: dict[str, Any], listed: list[str]
+) -> None:
+    make_zip(folder, "x.zip", NAMES[:3])
+    make_table(folder, "x.parquet", NAMES[:3])
+    inputs = ["x.zip", "x.parquet", str(folder / "c.png")]
+    batchocr.run(inputs, out=out, **options)
+    assert sorted(listed) == ["x.parquet", "x.zip"]
+    written = {path: path.stat().st_ino for path in Path().rglob("*") if "report" not in path.name}
+    listed.clear()
+    report = batchocr.run(inputs, out=out, **options)
+    assert (report.pages_read, report.items.already_done, listed) == (0, 9, [])
+    assert {path: path.stat().st_ino for path in written} == written
+    make_zip(folder, "x.zip", NAMES[:2])
+    batchocr.run(inputs, out=out, **options)
+    assert listed == ["x.zip"]
+
+
+def is_known(container: str, out: str = "out.parquet", **asked: Any) -> bool:
+    """Whether a run that asks for this need not list the container."""
+    return bool(known_within(Path(out), make_config(asked), [Document(container, container)]))
+
+
+def test_an_archive_is_listed_again_if_more_is_asked_of_it(folder: Path, options: dict[str, Any]) -> None:
+    make_table(folder, "x.parquet")
+    batchocr.run("x.parquet", out="out.parquet", pages="1", **options)
+    assert is_known("x.parquet", pages="1")
+    more: list[dict[str, Any]] = [{"pages": "1-2"}, {"retry_failed": True}, {"overwrite": True}, {"only": "x.jsonl"}]
+    more += [{"pages": "1", "document_column": "pdf"}, {"pages": "1", "name_column": "number"}]
+    assert [asked for asked in more if is_known("x.parquet", **asked)] == []
+    Path("out.parquet.journal").touch()
+    assert not is_known("x.parquet", pages="1")
+
+
+def test_an_archive_of_which_not_all_was_asked_for_is_listed_again(folder: Path, options: dict[str, Any]) -> None:
+    make_zip(folder, "x.zip", ("c.png", "b/broken.pdf"))
+    for name in ("limit", "sample_documents"):
+        batchocr.run("x.zip", out=f"{name}.parquet", **options, **{name: 1})
+        assert not is_known("x.zip", f"{name}.parquet")
+    batchocr.run("x.zip", out="limit.parquet", **options)
+    assert is_known("x.zip", "limit.parquet")
+    batchocr.run("x.zip", out="shard.parquet", shard=(1, 2), **options)
+    assert is_known("x.zip", "shard.parquet", shard=(1, 2))
+
+
+@pytest.mark.parametrize("container", ["x.zip", "x.tar", "x.parquet"])
+def test_of_an_archive_that_has_grown_only_what_is_new_is_read(
+    container: str, folder: Path, options: dict[str, Any], rows: dict[str, list[PageResult]]
+) -> None:
+    MAKERS[container](folder, container, NAMES[:2])
+    batchocr.run(container, out="out.parquet", **options)
+    MAKERS[container](folder, container)
+    assert batchocr.run(container, out="out.parquet", **options).pages_read == 1
+    assert texts(read_rows(Path("out.parquet"))) == expected(container, rows)
+
+
+def test_a_part_of_an_archive_can_be_asked_for(folder: Path, options: dict[str, Any]) -> None:
+    make_zip(folder, "x.zip")
+    Path("only.jsonl").write_text(json.dumps({"source": "x.zip/b/two pages.pdf", "page_index": 1}) + "\n")
+    batchocr.run("x.zip", out="only.parquet", only="only.jsonl", **options)
+    assert [(row.source, row.page_index) for row in read_rows(Path("only.parquet"))] == [("x.zip/b/two pages.pdf", 1)]
+    shards = [find_documents(["x.zip"], shard=(index, 2)).documents for index in (1, 2)]
+    assert sorted(each.source for shard in shards for each in shard) == sorted(f"x.zip/{name}" for name in NAMES)
+
+
+@pytest.mark.parametrize("container", ["x.zip", "x.parquet"])
+def test_an_actor_of_a_cluster_reads_members_and_those_that_stay_the_same_are_not_planned_anew(
+    container: str, folder: Path, options: dict[str, Any], rows: dict[str, list[PageResult]]
+) -> None:
+    MAKERS[container](folder, container, NAMES[:2])
+    config = make_config(options)
+    earlier = plan_items(find_inputs(config, container), config, None, 2)
+    output = OutputFolder("out")
+    output.try_to_put()
+    reader = Reader(config, output, (), cpus=2, per_node=1, begun_in=None)
+    reader.load()
+    assert reader._session is not None
+    with closing(reader._session):
+        for item in earlier:
+            reader.read(item, again=False)
+    read = batchocr.open_table("out").rows()
+    assert texts(read) == expected(container, rows)[:3]
+    MAKERS[container](folder, container)
+    items = plan_items(find_inputs(config, container), config, ClusterPlan("", None, None, tuple(earlier)), 2)
+    is_kept = [item.name in {each.name for each in earlier} for item in items]
+    assert is_kept == ([True, True, False] if container == "x.zip" else [False] * len(items))
+
+
+def test_rows_from_an_archive_come_in_its_order_beside_files(folder: Path, options: dict[str, Any]) -> None:
+    make_tar(folder, "x.tar", ("c.png", "a.pdf"))
+    read = list(batchocr.process(["x.tar", folder / "c.png", ("x.zip", (folder / "a.pdf").read_bytes())], **options))
+    assert [row.source for row in read] == ["x.tar/c.png", "x.tar/a.pdf", str(folder / "c.png"), "x.zip"]
+    assert {row.status for row in read} <= {"ok", "degraded"}
+
+
+@pytest.mark.parametrize("container", ["x.zip", "x.parquet", "x.tar.gz"])
+def test_a_container_in_a_store_has_the_same_rows(
+    container: str,
+    folder: Path,
+    store: ObjectStore,
+    options: dict[str, Any],
+    rows: dict[str, list[PageResult]],
+    work_dir: str,
+) -> None:
+    MAKERS[container](folder, container)
+    store.put("bucket", {f"in/{container}": Path(container).read_bytes()})
+    uri = f"s3://bucket/in/{container}"
+    assert texts(batchocr.process(uri, **options)) == expected(uri, rows)
+    doc_id = hashlib.sha256((folder / "a.pdf").read_bytes()).hexdigest()
+    for root, source in (("", f"{uri}/a.pdf"), ("s3://bucket/in", f"{container}/a.pdf")):
+        with SourceFiles([root], Config(dpi=72, work_dir=work_dir)) as files:
+            assert isinstance(files.find(source, doc_id), SourceFile)
+
+
+def test_of_a_large_zip_in_a_store_only_what_is_read_is_fetched(folder: Path, store: ObjectStore) -> None:
+    with zipfile.ZipFile("x.zip", "w") as archive:
+        archive.write(folder / "a.pdf", "a.pdf")
+        archive.writestr("large.bin", os.urandom(20_000_000))
+        archive.write(folder / "c.png", "c.png")
+    store.put("bucket", {"x.zip": Path("x.zip").read_bytes()})
+    found = find_documents(["s3://bucket/x.zip"]).documents
+    copy = io.BytesIO()
+    store.forget()
+    Containers().copy(found[1].path, copy, timeout_s=10)
+    assert copy.getvalue() == (folder / "c.png").read_bytes()
+    assert [method for method, _, _ in store.requests].count("GET") == 1
+    assert store.fetched.total() < len(copy.getvalue()) + 1000
+
+
+@pytest.mark.parametrize("container", ["x.zip", "x.parquet", "x.tar.gz"])
+def test_a_page_from_an_archive_is_drawn_again(
+    container: str, folder: Path, current: Path, work_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MAKERS[container](folder, container)
+    monkeypatch.chdir(folder)
+    doc_id = hashlib.sha256((folder / "b" / "two pages.pdf").read_bytes()).hexdigest()
+    source = f"{container}/b/two pages.pdf"
+    with SourceFiles([str(current)], Config(dpi=72, work_dir=work_dir)) as files:
+        file = files.find(source, doc_id)
+        assert isinstance(file, SourceFile), file
+        row = PageResult(source, 1, "ok", doc_id, width=300, height=400)
+        assert isinstance(files.page_image(file, row), Image.Image)
+
+
+@pytest.mark.parametrize("ending", ["", "from batchocr.cli.signals import leave; leave(0)"], ids=["Python", "command"])
+def test_a_compressed_tar_is_unpacked_once_and_that_is_removed_at_the_end(ending: str, folder: Path) -> None:
+    make_tar(folder, "x.tar.gz")
+    program = Path("program.py")
+    program.write_text(
+        "from pathlib import Path\n"
+        "from batchocr.config import Config\n"
+        "from batchocr.pages.input.sources import find_documents\n"
+        "from batchocr.processes.messages import Setup\n"
+        "open('bad.tar.gz', 'w').write('no')\n"
+        "setup = Setup.of(Config(work_dir='work'))\n"
+        "print(find_documents(['x.tar.gz', 'bad.tar.gz'], setup=setup).documents[-1].problem)\n"
+        "for _ in range(2):\n"
+        "    find_documents(['x.tar.gz'], setup=setup)\n"
+        "    print([(path.name, path.stat().st_ino) for path in Path('work').glob('*/*.tar')])\n"
+        f"{ending}\n"
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=True)
+    bad, first, second = done.stdout.splitlines()
+    assert "incorrect header" in bad
+    assert first == second
+    assert first.startswith("[('unpacked.tar'")
+    assert os.listdir("work") == []
+
+
+def test_what_a_killed_run_has_unpacked_in_part_is_unpacked_anew(folder: Path) -> None:
+    make_tar(folder, "x.tar.gz")
+    listing = Containers(work_dir="work")
+    listing.list(ListMembers(1, "x.tar.gz"))
+    [part] = Path("work").glob("*/*.part")
+    part.write_bytes(b"not all of it")
+    steps = [listing.list(ListMembers(1, "x.tar.gz", goes_on=goes_on)) for goes_on in (False, True, True)]
+    assert [step.is_last for step in steps] == [False, False, True]
+    listed = steps[-1]
+    assert [member.name for member in listed.members] == list(NAMES)
+
+
+def test_a_compressed_tar_without_room_or_an_end_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_tar(folder, "x.tar.gz")
+    listing = Containers(work_dir="work")
+    with monkeypatch.context() as patched, pytest.raises(TooLargeError, match="--work-dir"):
+        patched.setattr(containers, "_LEAST_FREE_BYTES", 1 << 60)
+        listing.list(ListMembers(1, "x.tar.gz"))
+        listing.list(ListMembers(1, "x.tar.gz", goes_on=True))
+    Path("x.tar.gz").write_bytes(Path("x.tar.gz").read_bytes()[:-50])
+    with pytest.raises(UnreadableError):
+        for goes_on in (False, True, True):
+            listing.list(ListMembers(1, "x.tar.gz", goes_on=goes_on))
+
+
+def test_archives_are_found_by_their_names_and_in_folders_only_counted(folder: Path) -> None:
+    make_zip(folder, "one.zip", ("a.pdf",))
+    make_zip(folder, "TWO.CBZ", ("c.png",))
+    make("d/scan.pdf", "d/three.zip")
+    Path("list.txt").write_text("TWO.CBZ\n")
+    assert sources("*.zip", "@list.txt", "one.zip") == ["one.zip/a.pdf", "TWO.CBZ/c.png"]
+    found = find_documents(["d"])
+    assert ([document.source for document in found.documents], found.skipped) == (["scan.pdf"], {".zip": 1})
+
+
+def test_two_members_of_a_name_have_names_of_their_own() -> None:
+    with tarfile.open("x.tar", "w") as archive:
+        for name in ("a.pdf", "./a.pdf", "a.pdf", "a.pdf (2)"):
+            archive.addfile(tarfile.TarInfo(name if name != "a.pdf (2)" else "a.pdf (2)/b.pdf"))
+    assert sources("x.tar") == ["x.tar/a.pdf", "x.tar/a.pdf (1)", "x.tar/a.pdf (2)", "x.tar/a.pdf (2)/b.pdf"]
+
+
+def test_an_archive_and_a_folder_of_its_name_are_refused(folder: Path) -> None:
+    make("d/x.zip/a.pdf")
+    make_zip(folder, "x.zip", ("a.pdf",))
+    with pytest.raises(UsageError, match="rename one"):
+        find_documents(["d", "x.zip"])
+
+
+def test_what_cannot_be_listed_is_a_row_of_the_archive_itself(folder: Path) -> None:
+    make_tar(folder, "x.tar")
+    data = Path("x.tar").read_bytes()
+    Path("x.tar").write_bytes(data[: data.index(b"b/broken.pdf") + 100])
+    documents = find_documents(["x.tar"]).documents
+    assert [document.source for document in documents] == ["x.tar/a.pdf", "x.tar/b/two pages.pdf", "x.tar"]
+    assert [problem_kind(document) for document in documents] == [None, None, "damaged"]
+
+
+def test_an_archive_that_holds_no_document_is_no_input(caplog: pytest.LogCaptureFixture) -> None:
+    with zipfile.ZipFile("x.zip", "w") as archive:
+        archive.writestr("notes.txt", "")
+    with caplog.at_level("INFO"), pytest.raises(NoInputError, match=r"1 \.txt"):
+        find_documents(["x.zip"])
+    assert "x.zip holds no document" in caplog.text
+
+
+def test_an_archive_that_changes_while_it_is_read_is_said_to_have_changed(
+    folder: Path, options: dict[str, Any]
+) -> None:
+    make_zip(folder, "x.zip", ("a.pdf",))
+    rows = batchocr.process("x.zip", **options)
+    os.utime("x.zip", ns=(0, 0))
+    assert [(row.status, row.error_kind) for row in rows] == [("failed", "changed")]
