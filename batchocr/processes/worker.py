@@ -14,6 +14,8 @@ from batchocr.processes.child import Child
 from batchocr.processes.messages import (
     Began,
     Completions,
+    Drawn,
+    DrawPage,
     Ended,
     Failed,
     Finished,
@@ -22,9 +24,7 @@ from batchocr.processes.messages import (
     OfTask,
     OpenDocument,
     Opened,
-    Outline,
     PagesSeen,
-    ReadOutline,
     ReadPage,
     RequestBatch,
     SearchableWritten,
@@ -58,7 +58,7 @@ class Asked:
     batch: SharedBatch
 
 
-Arrived: TypeAlias = Began | Ended | Opened | Outline | PagesSeen | SearchableWritten | Asked | Finished | Failed
+Arrived: TypeAlias = Began | Ended | Opened | PagesSeen | Drawn | SearchableWritten | Asked | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
         """Give it something to do. Never blocks; a worker that has died is found by `WorkerPool.replace_lost`."""
         if not self._owes:
             self._progress_s = self._clock.now()
-        self.num_pages += isinstance(message, ReadPage | LookAtPages)
+        self.num_pages += isinstance(message, ReadPage | LookAtPages | DrawPage)
         self.task_ids.add(message.task_id)
         self._owes[message.task_id] = message
         self._tell(message)
@@ -165,10 +165,10 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
         asked = self._owes.get(message.task_id)
         if isinstance(message, Opened):
             return isinstance(asked, OpenDocument)
-        if isinstance(message, Outline):
-            return isinstance(asked, ReadOutline)
         if isinstance(message, PagesSeen):
             return isinstance(asked, LookAtPages) and len(message.pages) == len(asked.page_indices)
+        if isinstance(message, Drawn):
+            return isinstance(asked, DrawPage) and len(message.sizes) == len(asked.parts) and asked.takes(message.sizes)
         if isinstance(message, SearchableWritten):
             return isinstance(asked, WriteSearchable)
         if isinstance(message, RequestBatch | Finished):
