@@ -189,8 +189,8 @@ class SourceFiles:
             begun.made, begun.is_done = end.value, True
 
     def _take_back(self, loss: Loss) -> None:
-        """Have other workers do what a lost one had before it. It did one after the other, so the first is to blame; but
-        a kill from outside is nobody's fault, the first time."""
+        """Have other workers do what a lost one had before it. It did one after the other, so the first is to blame;
+        but a kill from outside is nobody's fault, the first time."""
         first, *others = sorted(loss.task_ids)
         self._waiting.extendleft(self._asked.pop(task_id) for task_id in reversed(others))
         begun = self._asked.pop(first)
