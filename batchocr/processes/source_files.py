@@ -80,11 +80,10 @@ class Begun(Generic[Made]):
 
     steps: Steps[Made]
     task: Task | None = None
-    """What is asked now."""
+    """What is asked now; None once nothing is left to do."""
     was_killed: bool = False
     """Whether a worker was killed from outside while it did this, so that another does it again."""
     made: Made | None = None
-    is_done: bool = False
 
 
 class SourceFiles:
@@ -117,7 +116,7 @@ class SourceFiles:
 
     def take(self, begun: Begun[Made]) -> Made:
         """What comes of it, as soon as it is done. Raises BatchOcrError if no worker can be started."""
-        while not begun.is_done:
+        while begun.task is not None:
             for _, ended in self._pool.ended(self._timeout_s):
                 if isinstance(ended, Loss):
                     self._take_back(ended)
@@ -186,7 +185,7 @@ class SourceFiles:
             begun.task = begun.steps.send(answer)
             self._waiting.append(begun)
         except StopIteration as end:
-            begun.made, begun.is_done = end.value, True
+            begun.made, begun.task = end.value, None
 
     def _take_back(self, loss: Loss) -> None:
         """Have other workers do what a lost one had before it. It did one after the other, so the first is to blame;
@@ -213,9 +212,8 @@ def drawing(
     if not (row.width and row.height):
         return Failure("damaged", "the row is of no page that could be drawn")
     with open(os.memfd_create("batchocr-parts"), "rb") as memory:
-        to_path = f"/proc/{os.getpid()}/fd/{memory.fileno()}"
-        task = DrawPage(0, draw_again(0, file, row), (row.width, row.height), tuple(parts), to_path)
-        drawn: Drawn | Failure = yield task
+        to = f"/proc/{os.getpid()}/fd/{memory.fileno()}"
+        drawn: Drawn | Failure = yield DrawPage(0, draw_again(0, file, row), (row.width, row.height), tuple(parts), to)
         if isinstance(drawn, Failure):
             return drawn
         return {part: memory.read(size) for part, size in zip(parts, drawn.sizes, strict=True)}

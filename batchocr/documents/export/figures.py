@@ -86,8 +86,7 @@ class Figures:
         cannot be had, for a mark in its place. Workers begin when this is called. Quickest in the order of pages; equal
         boxes are cut once."""
         by_page = groupby(dict.fromkeys(places), attrgetter("page_index"))
-        jobs = ((group := list(of_page), self._drawing(group, encoding)) for _, of_page in by_page)
-        drawn = self._sources.ahead(jobs)
+        drawn = self._sources.ahead((group := list(of_page), self._drawing(group, encoding)) for _, of_page in by_page)
         return ((place, self._picture(place, encoding, parts)) for group, parts in drawn for place in group)
 
     def _drawing(self, places: Sequence[Place], encoding: Encoding) -> Steps[Mapping[Part, bytes] | Failure]:
