@@ -22,6 +22,8 @@ FinishReason = Literal["stop", "length", "repetition"]
 LoopCheck = Literal["at_once", "at_limit", "never"]
 TextLayerUse = Literal["off", "check", "trust"]
 FigureUse = Literal["skip", "read"]
+Encoding = Literal["png", "jpeg", "pixels"]
+"""Of a picture; `pixels`: rows of RGB."""
 TextSource = Literal["model", "page", "layer"]
 
 # A worker that a hostile document has taken over says what it likes: `processes/channel` refuses what does not fit.

@@ -13,9 +13,10 @@ import typer
 from batchocr.cli import options
 from batchocr.cli.console import configure_logging, counting_bar, print_out
 from batchocr.cli.signals import clear_up_on_signals
-from batchocr.config import make_config
+from batchocr.config import RUN, Option, make_config
 from batchocr.data import counted
 from batchocr.errors import UsageError
+from batchocr.machine import usable_cores
 
 if TYPE_CHECKING:
     from batchocr.documents.export.export import Exported
@@ -32,11 +33,17 @@ _ADVICE = {
 }
 """What to do about missing figures, by what is wrong with their file."""
 
+_MOST_WORKERS = 8
+"""If nothing else is said: what they draw, one process assembles and writes."""
+
 _PAGE_NAMES = "{stem}-page-{page}.md"
 _HIDDEN_LINES = "%s not added to PDFs that have invisible text of their own there (see --force-text)"
 
 
-@options.takes_options("password", "page_timeout", *options.OF_TABLES)
+@options.takes_options(
+    *("password", "workers", "page_timeout", *options.OF_TABLES),
+    workers=Option(RUN, "Processes that draw pages and cut figures.", "N", default="one for each core, at most 8"),
+)
 @clear_up_on_signals()
 def export(
     table: options.SavedTable,
@@ -102,7 +109,8 @@ def export(
     names, num_rows = _names_in(opened)
     roots = opened.input_roots if roots is None else roots
     bar = counting_bar(total=num_rows, what="exporting", unit="pages")
-    with bar, ExportFolder(folder_path) as folder, SourceFiles(roots, config) as sources:
+    workers = config.workers or min(_MOST_WORKERS, usable_cores())
+    with bar, ExportFolder(folder_path) as folder, SourceFiles(roots, config, workers=workers) as sources:
         done = Export(opened, folder, named, format_options, sources, on_document=bar.update).run(names)
     if as_json:
         print_out(done.to_json())

@@ -175,7 +175,7 @@ class Verifier:
         yield from self._check_settings(model_fingerprint)
         is_output = among([file for out in self._outs for file in files_of(out, report_path(out))])
         # No page is read, and a worker starts sooner without the protocol. It starts while the tables are read.
-        setup = replace(Setup.of(self._config, _WORKER_BYTES), protocol="pixels")
+        setup = replace(Setup.of(self._config, _WORKER_BYTES), protocol="none")
         with WorkerPool(1, setup) as pool:
             now = partial(look_at, pool, self._config.page_timeout)
             for out in self._outs:

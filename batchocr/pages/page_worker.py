@@ -7,19 +7,22 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from batchocr.data import Completion, Failure, Page, PageSeen
-from batchocr.errors import ChangedError, PageError
+from batchocr.data import Completion, Failure, OutlineEntry, Page, PageSeen
+from batchocr.errors import ChangedError, PageError, TooLargeError
 from batchocr.pages.agreement import agreement_of
 from batchocr.pages.documents import DocumentCache
+from batchocr.pages.parts import cut_out
 from batchocr.pages.protocol.base import PageProtocol, Reader
 from batchocr.processes.channel import Channel, ChannelError
 from batchocr.processes.messages import (
     Activity,
     Began,
     Completions,
+    Drawn,
+    DrawPage,
     Ended,
     Failed,
     Finished,
@@ -29,9 +32,7 @@ from batchocr.processes.messages import (
     OfTask,
     OpenDocument,
     Opened,
-    Outline,
     PagesSeen,
-    ReadOutline,
     ReadPage,
     RequestBatch,
     SearchableWritten,
@@ -50,8 +51,9 @@ class PageWorker:
     """
 
     def __init__(
-        self, channel: Channel[FromWorker, ToWorker], protocol: PageProtocol, documents: DocumentCache
+        self, channel: Channel[FromWorker, ToWorker], protocol: PageProtocol | None, documents: DocumentCache
     ) -> None:
+        """protocol: None if no page is to be read."""
         self._channel = channel
         self._protocol = protocol
         self._documents = documents
@@ -98,14 +100,14 @@ class PageWorker:
         """What comes of a task, with the descriptor of a batch's pixels."""
         if isinstance(message, OpenDocument):
             return self._open(message), None
-        if isinstance(message, ReadOutline):
-            return self._outline(message), None
         if isinstance(message, LookAtPages):
             return self._look(message), None
         if isinstance(message, ListMembers):
             return self._list(message), None
         if isinstance(message, WriteSearchable):
             return self._write(message), None
+        if isinstance(message, DrawPage):
+            return self._draw(message), None
         return self._read(message) if isinstance(message, ReadPage) else self._go_on(message)
 
     def _open(self, task: OpenDocument) -> Opened:
@@ -113,12 +115,11 @@ class PageWorker:
             self._doc_id, size, mtime_ns = self._documents.fingerprint(task.path)
             with self._documents.open(task.path, size, mtime_ns) as document:
                 page_count = document.page_count
+                outline: tuple[OutlineEntry, ...] = ()
+                with suppress(PageError):
+                    outline = tuple(document.outline()) if task.with_outline else ()
             doubted = self._documents.is_doubted(task.path)
-        return Opened(task.task_id, page_count, self._doc_id, size, mtime_ns, doubted)
-
-    def _outline(self, task: ReadOutline) -> Outline:
-        with self._during(task.task_id, "open"), self._documents.open(task.path, task.size, task.mtime_ns) as document:
-            return Outline(task.task_id, tuple(document.outline()))
+        return Opened(task.task_id, page_count, self._doc_id, size, mtime_ns, doubted, outline)
 
     def _look(self, task: LookAtPages) -> PagesSeen:
         pages: list[PageSeen | None] = []
@@ -138,6 +139,24 @@ class PageWorker:
         with self._during(task.task_id, "open"):
             return self._documents.containers.list(task)
 
+    def _draw(self, task: DrawPage) -> Drawn:
+        page = task.page
+        with (
+            self._during(task.task_id, "render") as next_step,
+            self._documents.open(page.path, page.size, page.mtime_ns) as document,
+        ):
+            image = document.render(page.page_index, page.dpi).image
+            if image.size != task.size:
+                raise ChangedError(f"the page is now drawn with {image.width} × {image.height} px")
+            with open(task.to_path, "wb", buffering=0) as file:
+                sizes = []
+                for part in task.parts:
+                    next_step()
+                    sizes.append(file.write(cut_out(image, part)))
+                    if not task.takes(sizes):
+                        raise TooLargeError("the figures found on this page have more bytes together than four pages")
+        return Drawn(task.task_id, tuple(sizes))
+
     def _write(self, task: WriteSearchable) -> SearchableWritten:
         from batchocr.pages.searchable.write import write_searchable  # only an export needs it
 
@@ -152,6 +171,7 @@ class PageWorker:
         return SearchableWritten(task.task_id, made)
 
     def _read(self, task: ReadPage) -> tuple[RequestBatch | Finished, int | None]:
+        assert self._protocol is not None
         with self._during(task.task_id, "render"):
             with self._documents.open(task.path, task.size, task.mtime_ns) as document:
                 page = document.render(task.page_index, task.dpi)

@@ -10,7 +10,7 @@ from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.render import open_document
 from batchocr.pages.page_worker import PageWorker
-from batchocr.pages.protocol.base import PageProtocol, PixelsOnly
+from batchocr.pages.protocol.base import PageProtocol
 from batchocr.processes.channel import FROM_WORKER, TO_WORKER, Channel
 from batchocr.processes.child_process import belong_to_the_run
 from batchocr.processes.messages import Setup
@@ -31,9 +31,9 @@ def serve(descriptor: int) -> None:
                 PageWorker(channel, _make_protocol(setup), documents).run()
 
 
-def _make_protocol(setup: Setup) -> PageProtocol:
-    if setup.protocol == "pixels":
-        return PixelsOnly()
+def _make_protocol(setup: Setup) -> PageProtocol | None:
+    if setup.protocol == "none":
+        return None
     if setup.protocol == "lines":
         from batchocr.pages.protocol.second_reader import SecondReader  # an extra
 

@@ -1,13 +1,14 @@
 """The messages between the run (`job/pipeline.py`) and a worker process (`pages/__main__.py`).
 
-A task is one document to open, whose outline to read, whose pages to look at or which to write as a PDF, a part of a
-container to list, or one page to read; the run chooses its number. The run sends Setup once, then OpenDocument,
-ReadOutline, LookAtPages, ListMembers, ReadPage, WriteSearchable and Completions; the rest come back, Started first.
-Every task ends with exactly one Opened, Outline, PagesSeen, MembersListed, SearchableWritten, Finished or Failed.
+A task is one document to open, whose pages to look at or which to write as a PDF, a part of a container to list, or one
+page to read or to draw; the run chooses its number. The run sends Setup once, then OpenDocument, LookAtPages,
+ListMembers, ReadPage, DrawPage, WriteSearchable and Completions; the rest come back, Started first. Every task ends
+with exactly one Opened, PagesSeen, MembersListed, Drawn, SearchableWritten, Finished or Failed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -16,7 +17,9 @@ from pydantic import AfterValidator, Field
 from batchocr.config import Config
 from batchocr.data import (
     Additions,
+    Box,
     Completion,
+    Encoding,
     Failure,
     FigureUse,
     Int64,
@@ -32,6 +35,8 @@ from batchocr.option_values import MOST_WORKER_BYTES
 from batchocr.storage.members import Member
 
 Activity = Literal["open", "render", "post-process"]
+Part = tuple[Box, Encoding]
+"""Of a page, and how to encode it."""
 
 _MAX_RESIZED_PX = 1 << 26
 _MAX_PROMPT = 10_000
@@ -56,8 +61,8 @@ class Setup:
     penalties: bool
     memory_bytes: int
     """How much memory the worker may hold."""
-    protocol: Literal["mineru", "pixels", "lines"] = "mineru"
-    """MinerU's, one that only passes on the pixels of a page, or an audit's second reader."""
+    protocol: Literal["mineru", "none", "lines"] = "mineru"
+    """MinerU's, none if no page is read, or an audit's second reader."""
     page_timeout_s: float = 60.0
     """After so long with one thing the run ends the worker."""
     text_layer: TextLayerUse = "check"
@@ -87,6 +92,8 @@ class OpenDocument:
 
     task_id: int
     path: str
+    with_outline: bool = False
+    """Whether to tell its outline too."""
     type: Literal["open"] = "open"
 
 
@@ -107,14 +114,20 @@ class ReadPage:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOutline:
-    """Tell the outline of this version of a PDF."""
+class DrawPage:
+    """Draw a page, which has this width and height, and write parts of it to `to_path`, one after the other."""
 
     task_id: int
-    path: str
-    size: int
-    mtime_ns: int
-    type: Literal["read outline"] = "read outline"
+    page: ReadPage
+    size: tuple[int, int]
+    parts: tuple[Part, ...]
+    to_path: str
+    type: Literal["draw"] = "draw"
+
+    def takes(self, sizes: Sequence[int]) -> bool:
+        """Whether parts of these sizes have no more bytes than four pages in pixels: a model may find any number of
+        figures."""
+        return sum(sizes) <= 4 * 3 * self.size[0] * self.size[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +217,9 @@ class Opened:
     """Of the file before it was read."""
     doubted: bool = False
     """Whether it is an object whose bytes do not fit its ETag."""
+    outline: tuple[OutlineEntry, ...] = ()
+    """Empty if it was not asked for, or cannot be read."""
     type: Literal["opened"] = "opened"
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    task_id: int
-    entries: tuple[OutlineEntry, ...]
-    type: Literal["outline"] = "outline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +251,16 @@ class MembersListed:
     problem: Failure | None = None
     """Why the rest cannot be listed."""
     type: Literal["members listed"] = "members listed"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The parts of a page were written."""
+
+    task_id: int
+    sizes: tuple[Number, ...]
+    """0 for a part of which nothing is on the page."""
+    type: Literal["drawn"] = "drawn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +326,8 @@ class Failed:
     type: Literal["failed"] = "failed"
 
 
-Task: TypeAlias = OpenDocument | ReadOutline | LookAtPages | ListMembers | ReadPage | WriteSearchable
+Task: TypeAlias = OpenDocument | LookAtPages | ListMembers | ReadPage | DrawPage | WriteSearchable
 ToWorker: TypeAlias = Setup | Task | Completions
-Answer: TypeAlias = Opened | Outline | PagesSeen | MembersListed | SearchableWritten | Finished | Failed
+Answer: TypeAlias = Opened | PagesSeen | MembersListed | Drawn | SearchableWritten | Finished | Failed
 OfTask: TypeAlias = Began | Ended | RequestBatch | Answer
 FromWorker: TypeAlias = Started | OfTask

@@ -10,7 +10,7 @@ from batchocr.errors import BatchOcrError
 from batchocr.machine import peak_resident_bytes
 from batchocr.processes.channel import Channel, wait_for
 from batchocr.processes.child import WORKER_COMMAND
-from batchocr.processes.messages import Began, Completions, Ended, Failed, OpenDocument, Opened, Setup, Task
+from batchocr.processes.messages import Began, Ended, Failed, OpenDocument, Opened, Setup, Task
 from batchocr.processes.running_clock import RunningClock
 from batchocr.processes.worker import Arrived, Loss, Worker
 
@@ -56,22 +56,10 @@ class WorkerPool:
         self.close()
 
     def open_alone(self, path: str, timeout_s: float) -> Opened | Failed | Loss:
-        """Have a worker open a document, and wait for it. Raises BatchOcrError."""
-        answer = self.ask_alone(OpenDocument(0, path), timeout_s)
+        """Have a worker open a document, and wait for it: for those who have no loop. Raises BatchOcrError."""
+        [(_, answer)] = self.map([OpenDocument(0, path)], timeout_s)
         assert isinstance(answer, Opened | Failed | Loss)
         return answer
-
-    def ask_alone(self, message: Task | Completions, timeout_s: float) -> Arrived | Loss:
-        """Give a worker something to do, and wait for its answer: for those who have no loop. Raises BatchOcrError."""
-        worker = self.workers[0]
-        worker.send(message)
-        while True:
-            for loss in self.replace_lost(timeout_s):
-                if loss.worker is worker:
-                    return loss
-            for _, answer in self.wait(_LOOK_INTERVAL_S):
-                if not isinstance(answer, Began | Ended):
-                    return answer
 
     def map(self, tasks: Iterable[Task], timeout_s: float) -> Iterator[tuple[Worker, Arrived | Loss]]:
         """Give every worker without a task the next one, and yield how each ended, in order of completion. Its worker
@@ -84,10 +72,16 @@ class WorkerPool:
                 worker.send(task)
             if not any(worker.task_ids for worker in self.workers + self._retired):
                 return
-            yield from ((loss.worker, loss) for loss in self.replace_lost(timeout_s) if loss.task_ids)
-            for worker, message in self.wait(_LOOK_INTERVAL_S):
-                if not isinstance(message, Began | Ended):
-                    yield worker, message
+            yield from self.ended(timeout_s)
+
+    def ended(self, timeout_s: float) -> Iterator[tuple[Worker, Arrived | Loss]]:
+        """Wait until there is something, and yield how tasks ended. timeout_s: as in `replace_lost`. Raises
+        BatchOcrError."""
+        # What has arrived comes first: while the caller was busy, workers would seem to be late.
+        for worker, message in self.wait(_LOOK_INTERVAL_S):
+            if not isinstance(message, Began | Ended):
+                yield worker, message
+        yield from ((loss.worker, loss) for loss in self.replace_lost(timeout_s) if loss.task_ids)
 
     def with_room(self) -> list[Worker]:
         """The workers that can be given something to do: the idle ones first, then those that hold the fewest tasks; of

@@ -15,6 +15,8 @@ from batchocr.processes.messages import (
     Answer,
     Began,
     Completions,
+    Drawn,
+    DrawPage,
     Ended,
     Finished,
     FromWorker,
@@ -24,9 +26,7 @@ from batchocr.processes.messages import (
     OfTask,
     OpenDocument,
     Opened,
-    Outline,
     PagesSeen,
-    ReadOutline,
     ReadPage,
     RequestBatch,
     SearchableWritten,
@@ -43,9 +43,9 @@ _ONE_CORE = {"OMP_NUM_THREADS": "1"}
 
 _ASKED: Final[dict[type[Any], Any]] = {
     Opened: OpenDocument,
-    Outline: ReadOutline,
     PagesSeen: LookAtPages,
     MembersListed: ListMembers,
+    Drawn: DrawPage,
     SearchableWritten: WriteSearchable,
 }
 """What is answered so; the others answer any task."""
@@ -116,7 +116,7 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
         """Give it something to do. Never blocks; a worker that has died is found by `WorkerPool.replace_lost`."""
         if not self._owes:
             self._progress_s = self._clock.now()
-        self.num_pages += isinstance(message, ReadPage | LookAtPages)
+        self.num_pages += isinstance(message, ReadPage | LookAtPages | DrawPage)
         self.task_ids.add(message.task_id)
         self._owes[message.task_id] = message
         self._tell(message)
@@ -178,6 +178,8 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
             return isinstance(asked, ReadPage | Completions)
         if isinstance(message, PagesSeen) and isinstance(asked, LookAtPages):
             return len(message.pages) == len(asked.page_indices)
+        if isinstance(message, Drawn) and isinstance(asked, DrawPage):
+            return len(message.sizes) == len(asked.parts) and asked.takes(message.sizes)
         return asked is not None and isinstance(asked, _ASKED.get(type(message), Task | Completions))
 
     def _loss(self, failure: Failure, *, killed: bool = False) -> Loss:

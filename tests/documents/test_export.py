@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pymupdf
 import pytest
@@ -16,14 +18,15 @@ from PIL import Image
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.assemble import open_table
+from batchocr.documents.export import figures
 from batchocr.documents.export.export import Export, Exported
-from batchocr.documents.export.figures import pixel_box
 from batchocr.documents.export.folder import ExportFolder
-from batchocr.documents.export.formats import FormatOptions
+from batchocr.documents.export.formats import FORMAT_NAMES, FormatOptions
 from batchocr.documents.export.names import Names
 from batchocr.pages.input.folders import EXPORT_RECORD
-from batchocr.processes.source_files import SourceFiles
-from tests.support.documents import DPI, block, draw, page_of, rows_of, write_table
+from batchocr.pages.parts import pixel_box
+from batchocr.processes.source_files import SourceFiles, drawing
+from tests.support.documents import DPI, block, draw, page_of, rows_of, text_row, write_table
 
 pytestmark = pytest.mark.usefixtures("quick_processes")
 
@@ -44,8 +47,8 @@ def sources(root: Path) -> Iterator[SourceFiles]:
 class Desk:
     """A table, its documents, and where they are exported to."""
 
-    def __init__(self, folder: Path, root: Path, sources: SourceFiles) -> None:
-        self.to = folder / "out"
+    def __init__(self, folder: Path, root: Path, sources: SourceFiles, to: str = "out") -> None:
+        self.to = folder / to
         self.name = folder.name
         self._table = folder / "t.parquet"
         self._root = root
@@ -229,6 +232,40 @@ def test_a_document_in_two_places_of_the_table_is_exported_once(desk: Desk) -> N
     a, b = desk.read("a.pdf", [block("text", "1")]), desk.read("b.pdf", [block("text", "2")])
     done = desk.export([*a, *b, replace(a[0], page_index=1)])
     assert (done.written, done.refused, done.exit_code) == (2, 1, 3)
+
+
+def test_equal_boxes_of_a_page_are_cut_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(figures, "drawing", lambda *drawn: asked.append(len(drawn[2])) or drawing(*drawn))
+    whole = [block("image", None, (0, 0, 1, 1)) for _ in range(3)]
+    desk.export(desk.read("a.pdf", [*whole, FIGURE], whole[:1]))
+    assert (len(desk.files), asked) == (6, [2, 1])
+    assert desk.files["a.images/page-1-block-0.png"] == desk.files["a.images/page-1-block-2.png"]
+
+
+def test_the_files_are_the_same_bytes_with_any_number_of_workers(desk: Desk, root: Path, tmp_path: Path) -> None:
+    chart, equation = block("chart", None, (0.1, 0.05, 0.3, 0.7)), block("equation", "x", (0.1, 0.8, 0.9, 0.9))
+    pages = [[FIGURE, block("title", "One")], [], [chart, FIGURE, equation]]
+    rows = [row for number in range(4) for row in desk.read(f"{number}.pdf", *pages[: 1 + number % 3])]
+    desk.export(rows, *FORMAT_NAMES)
+    files = desk.files
+    with SourceFiles([str(root)], Config(model="none", dpi=DPI), workers=3) as others:
+        beside = Desk(tmp_path, root, others, to="beside")
+        assert beside.export(rows, *FORMAT_NAMES).written == 4
+    assert (beside.files, len(files)) == (files, 70)
+
+
+def test_no_more_documents_are_read_ahead_than_have_a_few_pages(desk: Desk, tmp_path: Path) -> None:
+    """One behind that which is written, however many pages it has."""
+    taken: list[tuple[int, str]] = []
+    pages = (1, 1, 1, 9, 9)
+    rows = [text_row(f"{number}.pdf", index) for number, most in enumerate(pages) for index in range(most)]
+    table = open_table(write_table(tmp_path / "t.parquet", rows))
+    begun = SimpleNamespace(name_of=lambda source: taken.append((len(written), source)) or source)
+    written: list[int] = []
+    with ExportFolder(desk.to) as folder, SourceFiles([], Config()) as sources:
+        Export(table, folder, ["md"], FormatOptions(), sources, on_document=written.append).run(cast(Names, begun))
+    assert taken == [(0, "0.pdf"), (0, "1.pdf"), (0, "2.pdf"), (0, "3.pdf"), (3, "4.pdf")]
 
 
 def test_a_page_that_was_read_of_another_version_gives_no_figure(desk: Desk) -> None:

@@ -56,11 +56,3 @@ def test_docling() -> None:
     assert [picture.meta.description.text for picture in loaded.pictures] == ["Sums [a] by year.", "A <dog>."]
     [table] = loaded.tables
     assert [[cell.text for cell in row] for row in table.data.grid] == [["a", "b"], ["1", "2"]]
-
-
-def test_equal_boxes_of_a_page_are_cut_once() -> None:
-    whole = [Block("image", (0, 0, 1, 1), 0, None, confidence=number / 10) for number in range(3)]
-    pages = [whole, whole[:1]]
-    *pictures, _ = md.files(document_of_pages(*pages), "a", SolidFigures(), FormatOptions())
-    assert [file.path for file in pictures][-2:] == ["a.images/page-1-block-2.png", "a.images/page-2-block-0.png"]
-    assert len({id(file.data) for file in pictures}) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
@@ -144,14 +143,15 @@ def test_a_document_without_pages_is_refused_as_both_forms_need_one(format: obje
 
 
 @pytest.mark.parametrize("format", [hocr, alto, pdf])
-def test_a_document_whose_pages_cannot_be_looked_at_is_refused(format: Any, tmp_path: Path) -> None:
+def test_a_document_whose_pages_cannot_be_looked_at_is_refused(format: Any) -> None:
     row = PageResult("a.pdf", 0, "ok", blocks=(Block("text", (0.1, 0.2, 0.3, 0.4), None, "Fish"),))
     document, failure = AssembledDocument("a.pdf", None, 1, (row,), ()), Failure("not_found", "a.pdf is not there")
-    with open(tmp_path / "words", "w+b") as file:
-        text = DocumentText(document, lambda _page: failure, lambda *_: failure, file)
-        for _ in range(2):
-            with pytest.raises(FileRefusedError, match="is not there"):
-                list(format.files(document, "a", SimpleNamespace(text=text), FormatOptions()))
+    sources: Any = SimpleNamespace(ahead=lambda jobs: ((row, failure) for row, _ in jobs))
+    text = DocumentText(document, failure, sources, FormatOptions())
+    text.begin()
+    for _ in range(2):
+        with pytest.raises(FileRefusedError, match="is not there"):
+            list(format.files(document, "a", SimpleNamespace(text=text), FormatOptions()))
 
 
 def test_words_are_without_the_tags_of_raised_letters() -> None:

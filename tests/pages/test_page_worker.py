@@ -26,9 +26,7 @@ from batchocr.processes.messages import (
     OfTask,
     OpenDocument,
     Opened,
-    Outline,
     PagesSeen,
-    ReadOutline,
     ReadPage,
     Started,
     Task,
@@ -166,13 +164,11 @@ def test_a_file_that_was_replaced_is_opened_anew_whatever_is_done_with_it(tmp_pa
     seen = answer(documents, seeing, Copying())
     assert isinstance(seen, PagesSeen)
     assert [page.characters for page in seen.pages if page] == [5, 5]
-    outlining = ReadOutline(1, str(path), later.size, later.mtime_ns)
-    outline = answer(documents, outlining, Copying())
-    assert isinstance(outline, Outline)
-    assert [entry.title for entry in outline.entries] == ["newer", "words"]
-    for task in (replace(seeing, size=earlier.size), replace(outlining, mtime_ns=earlier.mtime_ns)):
-        said = answer(documents, task, Copying())
-        assert isinstance(said, Failed) and said.failure.kind == "changed"
+    outlined = answer(documents, OpenDocument(1, str(path), with_outline=True), Copying())
+    assert isinstance(outlined, Opened)
+    assert ([entry.title for entry in outlined.outline], later.outline) == (["newer", "words"], ())
+    said = answer(documents, replace(seeing, size=earlier.size), Copying())
+    assert isinstance(said, Failed) and said.failure.kind == "changed"
 
 
 def test_what_another_worker_has_open_is_not_read_as_the_version_that_replaced_it(tmp_path: Path) -> None:

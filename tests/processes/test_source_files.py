@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pymupdf
 import pytest
@@ -17,7 +18,7 @@ from batchocr.data import Failure, OutlineEntry, PageResult
 from batchocr.pages.input.render import open_document
 from batchocr.processes import source_files
 from batchocr.processes.pool import WorkerPool
-from batchocr.processes.source_files import SourceFile, SourceFiles
+from batchocr.processes.source_files import SourceFile, SourceFiles, Steps, drawing_page
 from tests.support import worker_entry
 from tests.support.hostile import hanging_pdf
 from tests.support.running import draw_pdf
@@ -55,8 +56,12 @@ def files(folder: Path) -> Iterator[SourceFiles]:
         yield files
 
 
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def found(files: SourceFiles, folder: Path, source: str) -> SourceFile:
-    file = files.find(source, hashlib.sha256((folder / source).read_bytes()).hexdigest())
+    file = files.find(source, digest_of(folder / source))
     assert isinstance(file, SourceFile), file
     return file
 
@@ -84,11 +89,11 @@ def test_a_file_that_was_replaced_meanwhile_is_drawn_as_it_is_now(files: SourceF
 
 
 def test_the_outline_says_where_on_the_page_as_shown_a_heading_is(files: SourceFiles, folder: Path) -> None:
-    assert files.outline(found(files, folder, "below/book.pdf")) == [
-        OutlineEntry(1, "One", 0, 0.25),
-        OutlineEntry(2, "One and a half", 2, 0.75),
-    ]
-    assert files.outline(found(files, folder, "picture.png")) == []
+    entries = (OutlineEntry(1, "One", 0, 0.25), OutlineEntry(2, "One and a half", 2, 0.75))
+    for source, outline in (("below/book.pdf", entries), ("picture.png", ())):
+        file = files.take(files.begin(files.finding(source, digest_of(folder / source))))
+        assert isinstance(file, SourceFile)
+        assert (file.outline, files.find(source, file.doc_id)) == (outline, replace(file, outline=()))
 
 
 def test_a_file_that_is_gone_changed_or_shorter_is_told(files: SourceFiles, folder: Path) -> None:
@@ -111,13 +116,36 @@ def test_a_document_that_hangs_its_worker_costs_only_its_own_pages(files: Source
     assert isinstance(files.page_image(picture, row(picture, 0, 60, 40)), Image.Image)
 
 
-@pytest.mark.parametrize("behaviour", ["ask-nothing", "read"])
-def test_a_worker_that_says_something_else_than_the_pixels_costs_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviour: str
-) -> None:
+@pytest.fixture
+def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceFiles]:
+    """Documents with scripted faults, and two workers for them."""
     monkeypatch.setattr(source_files, "WorkerPool", partial(WorkerPool, command=worker_entry.COMMAND))
-    worker_entry.draw_page(tmp_path / "page.png", behaviour)
-    with SourceFiles([str(tmp_path)], CONFIG) as files:
-        said = files.page_image(file := found(files, tmp_path, "page.png"), row(file, 0, 40, 30))
-    assert isinstance(said, Failure)
-    assert said.kind == "crashed"
+    with SourceFiles([str(tmp_path)], CONFIG, workers=2) as files:
+        yield files
+
+
+@pytest.mark.parametrize("fault", ["segfault", "kill", "short", "two", "long"])
+def test_a_page_that_costs_its_worker_costs_no_other_page(scripted: SourceFiles, tmp_path: Path, fault: str) -> None:
+    bad = (2, 3)
+    pages = [("rendering", fault) if index in bad else None for index in range(9)]
+    worker_entry.write_script(tmp_path / "a.script", *pages)
+    file = found(scripted, tmp_path, "a.script")
+    drawn = dict(scripted.ahead((index, drawing_page(file, row(file, index, 40, 30))) for index in range(9)))
+    for index, image in drawn.items():
+        if isinstance(image, Failure):
+            assert (index in bad, image.kind) == (True, "too_large" if fault == "long" else "crashed")
+        else:
+            assert (index in bad, image.getpixel((0, 0))) == (False, (0, 0, index))
+
+
+def test_no_more_is_begun_ahead_than_a_few_pages_for_each_worker(files: SourceFiles) -> None:
+    begun: list[int] = []
+
+    def drawing_of(number: int) -> Iterator[Any]:
+        begun.append(number)
+        yield from ()
+
+    drawn = files.ahead((number, cast(Steps[None], drawing_of(number))) for number in range(100))
+    assert begun == [0, 1, 2, 3]
+    assert [next(drawn)[0] for _ in range(3)] == [0, 1, 2]
+    assert begun == list(range(7))

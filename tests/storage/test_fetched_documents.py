@@ -66,7 +66,7 @@ def test_a_document_is_fetched_once_for_all_of_its_pages(store: ObjectStore, cac
     assert not store.requests
 
 
-SETUP = replace(Setup.of(Config(), 256 * 2**20), protocol="pixels")
+SETUP = replace(Setup.of(Config(), 256 * 2**20), protocol="none")
 """A worker with little memory can fetch."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,10 +11,11 @@ from pathlib import Path
 import pymupdf
 from PIL import Image
 
-from batchocr.data import Block, Failure, PageResult
+from batchocr.data import Block, Encoding, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import Encoding, Picture, encoded
+from batchocr.documents.export.figures import Cut, Picture
 from batchocr.pages.input.render import open_document
+from batchocr.pages.parts import encoded
 from batchocr.pages.protocol.markdown import LEFT_OUT
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
@@ -143,7 +144,10 @@ class SolidFigures:
     def __init__(self, *missing: int) -> None:
         self._missing = missing
 
-    def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
+    def cut(self, places: Iterable[Place], encoding: Encoding) -> Cut:
+        return ((place, self._picture(place, encoding)) for place in dict.fromkeys(places))
+
+    def _picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
         if place.page_index in self._missing:
             return Failure("not_found", "a/b.pdf is not there")
         colour = (place.page_index, place.block, round(1000 * place.bbox[1]) % 256)

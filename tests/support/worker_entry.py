@@ -13,9 +13,11 @@ from pathlib import Path
 from PIL import Image
 
 from batchocr.data import Page, Pixels, Reading, Request, Sampling, TextLayerUse
-from batchocr.pages import documents, serve
+from batchocr.pages import documents, page_worker, serve
 from batchocr.pages.input.render import RenderableDocument, fingerprint
+from batchocr.pages.parts import cut_out
 from batchocr.pages.protocol.base import Reader
+from batchocr.processes.messages import Drawn, Part
 
 COMMAND = (sys.executable, "-P", __file__)
 BEHAVIOURS = (
@@ -129,6 +131,17 @@ class ScriptedProtocol:
         )
 
 
+def cut_out_scripted(image: Image.Image, part: Part) -> bytes:
+    """The part of a page; shorter or longer than it is, or one byte, if the page's fault says so."""
+    data = cut_out(image, part)
+    _, behaviour = image.info.get("fault") or ("", "")
+    return {"short": data[:-1], "long": 5 * data, "two": data[:1]}.get(behaviour, data)
+
+
+def drawn_scripted(task_id: int, sizes: tuple[int, ...]) -> Drawn:
+    return Drawn(task_id, 2 * sizes if sizes == (1,) else sizes)
+
+
 def fail_at(point: str, fault: Fault | None) -> None:
     if fault is not None and fault[0] == point:
         misbehave(fault[1])
@@ -166,6 +179,8 @@ def _request(image: Image.Image, prompt: str, number: int) -> Request:
 def main(descriptor: int) -> None:
     serve.open_document = open_scripted
     documents.fingerprint = fingerprint_held
+    page_worker.cut_out = cut_out_scripted
+    page_worker.Drawn = drawn_scripted
     serve._make_protocol = lambda setup: ScriptedProtocol()
     serve.serve(descriptor)
 

@@ -153,8 +153,8 @@ class OpenedTable(StoredRows):
         roots = self.input_roots if roots is None else roots
         with SourceFiles([os.fspath(root) for root in roots], Config()) as files:
             for source, rows in self.by_document():
-                file = files.find(source, version_read(rows))
-                outline = files.outline(file) if isinstance(file, SourceFile) else []
+                file = files.take(files.begin(files.finding(source, version_read(rows))))
+                outline = file.outline if isinstance(file, SourceFile) else ()
                 yield assemble(source, rows, outline, unfinished=self.is_partial)
 
 

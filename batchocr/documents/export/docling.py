@@ -15,10 +15,11 @@ from pydantic import AnyUrl
 from batchocr.data import Block, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.documents.assembly.tables import TableCells, cell_text, clean_table
-from batchocr.documents.export.figures import Figures, File, Picture, cut, pieces_of, pixel_box
+from batchocr.documents.export.figures import Cut, Figures, File, Picture, pieces_of
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import Share, list_items, shares_of, with_dollars
 from batchocr.errors import UsageError
+from batchocr.pages.parts import pixel_box
 from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS, LEFT_OUT, code_in, figure_parts
 from batchocr.pages.protocol.sanitize import harmless_characters
 
@@ -67,7 +68,11 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
     furniture.
     """
     places = (piece.places[0] for piece in pieces_of(document) if piece.type in FIGURES)
-    writer = _Writer(document, name.rpartition("/")[2], dict(cut(places, figures, "png")))
+    return _files(document, name, figures.cut(places, "png"))
+
+
+def _files(document: AssembledDocument, name: str, cut: Cut) -> Iterator[File]:
+    writer = _Writer(document, name.rpartition("/")[2], dict(cut))
     for part in document.parts:
         if isinstance(part, Gap):
             writer.add_gap(part)

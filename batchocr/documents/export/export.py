@@ -6,24 +6,22 @@ import hashlib
 import json
 import logging
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
-from functools import lru_cache, partial
 from typing import Final, Literal
 
-from PIL import Image
-
-from batchocr.data import Additions, ErrorKind, Failure, OutlineEntry, PageResult, SearchableMade
+from batchocr.data import Additions, ErrorKind, PageResult
 from batchocr.documents.assembly.assemble import assemble, version_read
 from batchocr.documents.export.dolma import Dataset
-from batchocr.documents.export.figures import Figures
+from batchocr.documents.export.figures import Figures, File
 from batchocr.documents.export.folder import ExportFolder
 from batchocr.documents.export.formats import DATASET, NEED_PAGES, FormatOptions, format_named
 from batchocr.documents.export.names import Names
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.errors import ExitCode
-from batchocr.processes.source_files import SourceFile, SourceFiles
+from batchocr.processes.source_files import Begun, SourceFile, SourceFiles, Steps
 from batchocr.storage.temporary import writing_temporary
 from batchocr.tables.opened import StoredRows
 from batchocr.tables.schema import content_to_json
@@ -34,6 +32,8 @@ _REVISION: Final = 4
 """Goes up with every change in `assembly` that may alter a document, so that it is written again."""
 
 _Result = Literal["written", "up_to_date", "refused"]
+_Opened = tuple[Figures, Mapping[str, Iterator[File]]]
+"""The figures of a document, and its files by format."""
 
 
 @dataclass(slots=True)
@@ -84,6 +84,19 @@ class Exported:
         return json.dumps({**asdict(self), "exit_code": self.exit_code})
 
 
+@dataclass(slots=True)
+class _Document:
+    """A document of the table before its turn."""
+
+    source: str
+    rows: Sequence[PageResult]
+    name: str
+    versions: Mapping[str, str]
+    """By format, as `Export` makes them of what the files depend on."""
+    opened: Begun[_Opened] | None = None
+    """None while nothing of it seems to be new."""
+
+
 @dataclass(frozen=True, slots=True)
 class Export:
     """An export to be made."""
@@ -104,58 +117,86 @@ class Export:
         """
         done = Exported()
         dataset = Dataset(self.folder)
-        for source, rows in self.table.by_document():
+        for document in self._documents(names):
             done.documents += 1
-            done.pages += sum(row.page_index is not None for row in rows)
-            self._export(names.name_of(source), source, rows, dataset, done)
-            self.on_document(len(rows))
+            done.pages += sum(row.page_index is not None for row in document.rows)
+            self._write(document, dataset, done)
+            self.on_document(len(document.rows))
         if DATASET in self.formats:
             dataset.finish()
         done.vanished = self.folder.num_vanished([format for format in self.formats if format != DATASET])
         return done
 
-    def _export(self, name: str, source: str, rows: Sequence[PageResult], dataset: Dataset, done: Exported) -> None:
+    def _documents(self, names: Names) -> Iterator[_Document]:
+        """Yield the documents of the table in its order. Workers have begun with one of them and some of those behind
+        it, as long as they have few pages."""
+        waiting: deque[_Document] = deque()
+        for source, rows in self.table.by_document():
+            waiting.append(self._begin(source, rows, names.name_of(source)))
+            while len(waiting) > 1 and sum(len(document.rows) for document in waiting) > self.sources.most_ahead:
+                yield waiting.popleft()
+        yield from waiting
+
+    def _begin(self, source: str, rows: Sequence[PageResult], name: str) -> _Document:
+        """Have workers begin with a document, if anything of it is new."""
+        has_pages = any(row.page_index is not None for row in rows)
+        formats = [format for format in self.formats if has_pages or format not in NEED_PAGES]
+        document = _Document(source, rows, name, {format: self._version(format, name, rows) for format in formats})
+        if stale := self._stale(document):
+            document.opened = self.sources.begin(self._opening(document, stale))
+        return document
+
+    def _stale(self, document: _Document) -> list[str]:
+        """The formats in which the document is not up to date."""
+        versions = document.versions.items()
+        return [format for format, to in versions if not self.folder.is_up_to_date(document.source, format, to)]
+
+    def _opening(self, document: _Document, formats: Sequence[str]) -> Steps[_Opened]:
+        """Steps: all that the files of a document are made of."""
+        file = yield from self.sources.finding(document.source, version_read(document.rows))
+        outline = file.outline if isinstance(file, SourceFile) else ()
+        assembled = assemble(document.source, document.rows, outline, unfinished=self.table.is_partial)
+        additions = Additions((), self.options.language, self.options.force_text)
+        text = DocumentText(assembled, file, self.sources, additions)
+        figures = Figures(assembled, file, self.sources, self.folder.picture, text)
+        if not set(formats).isdisjoint(NEED_PAGES):
+            text.begin()
+        return figures, {
+            format: format_named(format).files(assembled, document.name, figures, self.options) for format in formats
+        }
+
+    def _write(self, document: _Document, dataset: Dataset, done: Exported) -> None:
         """Write a document in the formats in which it is not up to date. What is written without its file is written
         again by the next export, as the file may have an outline."""
-        begun = [self.folder.begin(source, format) for format in self.formats]
+        opened = self.sources.take(document.opened) if document.opened else None
+        begun = [self.folder.begin(document.source, format) for format in self.formats]
         if not all(begun):
             done.refused += 1
-            logger.error("%s has rows in two places of the table: only the first are exported", source)
+            logger.error("%s has rows in two places of the table: only the first are exported", document.source)
             return
-        formats = self.formats
-        if all(row.page_index is None for row in rows):
-            done.without_pages += 1
-            formats = [format for format in formats if format not in NEED_PAGES]
-            if not formats:
-                return
-        versions = {format: self._version(format, name, rows) for format in formats}
-        stale = {key: to for key, to in versions.items() if not self.folder.is_up_to_date(source, key, to)}
+        done.without_pages += all(row.page_index is None for row in document.rows)
+        stale = self._stale(document)
         if not stale:
-            done.up_to_date += 1
+            done.up_to_date += bool(document.versions)
             return
-        file = self.sources.find(source, version_read(rows))
-        outline = self.sources.outline(file) if isinstance(file, SourceFile) else []
-        document = assemble(source, rows, outline, unfinished=self.table.is_partial)
-        of_page = {row.page_index: row for row in rows}
-        page_image = lru_cache(maxsize=1)(lambda page_index: self._page_image(file, of_page[page_index]))
-        with writing_temporary(), tempfile.TemporaryFile() as words:
-            text = DocumentText(document, page_image, partial(self._write_searchable, file), words)
-            figures = Figures(document, page_image, self.folder.picture, text)
-            results: set[_Result] = set()
-            for format, version in stale.items():
-                files = format_named(format).files(document, name, figures, self.options)
+        if opened is None or list(opened[1]) != stale:  # a document before it has taken the place of one of its files
+            opened = self.sources.take(self.sources.begin(self._opening(document, stale)))
+        figures, files = opened
+        results: set[_Result] = set()
+        with writing_temporary(), tempfile.TemporaryFile() as figures.text.words:
+            for format, made in files.items():
                 if format == DATASET:
-                    dataset.add(files)
+                    dataset.add(made)
                     results.add("written")
                     continue
                 try:
-                    results.add("written" if self.folder.write(source, format, files) else "up_to_date")
+                    results.add("written" if self.folder.write(document.source, format, made) else "up_to_date")
                 except FileRefusedError as error:
                     results.add("refused")
-                    logger.error("%s is not exported as %s: %s", source, format, error)
+                    logger.error("%s is not exported as %s: %s", document.source, format, error)
                 else:
-                    if isinstance(file, SourceFile) and not figures.missing:
-                        self.folder.complete(source, format, version)
+                    if isinstance(figures.file, SourceFile) and not figures.missing:
+                        self.folder.complete(document.source, format, document.versions[format])
             done.add(results, figures)
 
     def _version(self, format: str, name: str, rows: Sequence[PageResult]) -> str:
@@ -166,19 +207,3 @@ class Export:
         for row in rows:
             digest.update(content_to_json(row))
         return digest.hexdigest()
-
-    def _page_image(self, file: SourceFile | Failure, row: PageResult) -> Image.Image | Failure:
-        """The page as it was read, or why it cannot be had."""
-        if isinstance(file, Failure):
-            return file
-        if row.doc_id != file.doc_id:
-            return Failure("changed", f"{row.source} has changed since this page was read")
-        return self.sources.page_image(file, row)
-
-    def _write_searchable(
-        self, file: SourceFile | Failure, text_path: str, to_path: str, outline: list[OutlineEntry]
-    ) -> SearchableMade | Failure:
-        if isinstance(file, Failure):
-            return file
-        additions = Additions(tuple(outline), self.options.language, self.options.force_text)
-        return self.sources.write_searchable(file, text_path, to_path, additions)

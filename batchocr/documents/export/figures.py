@@ -6,16 +6,21 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
 
 from PIL import Image
 
-from batchocr.data import Box, ErrorKind, Failure
+from batchocr.data import Box, Encoding, ErrorKind, Failure
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.placing.document import DocumentText
+from batchocr.pages.parts import encoded
 from batchocr.pages.protocol.markdown import FIGURES
+from batchocr.processes.messages import Part
+from batchocr.processes.source_files import SourceFile, SourceFiles, Steps, drawing
 
 _SHARE: Final = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?(?:e-?[0-9]{1,3})?"
 PICTURE_IN_TABLE: Final = re.compile(rf'<img src="(#bbox=(?:{_SHARE},){{3}}{_SHARE})"[^<>]*>')
@@ -41,9 +46,6 @@ class File:
     """As in Picture; empty if it is no picture."""
 
 
-Encoding = Literal["png", "jpeg"]
-
-
 @dataclass(frozen=True, slots=True)
 class Picture:
     """A picture as the content of a file."""
@@ -54,52 +56,59 @@ class Picture:
     same encoding."""
 
 
+Cut = Iterator[tuple[Place, Picture | Failure]]
+"""Places, each with its picture or why there is none."""
+
+
 class Figures:
     """The pictures of one document."""
 
     def __init__(
         self,
         document: AssembledDocument,
-        page_image: Callable[[int], Image.Image | Failure],
+        file: SourceFile | Failure,
+        sources: SourceFiles,
         earlier: Callable[[str], bytes | None],
         text: DocumentText,
     ) -> None:
-        """page_image: draws a page. earlier: gives the picture that an earlier export has cut, by what it shows."""
+        """file: the document's. earlier: gives the picture that an earlier export has cut, by what it shows."""
         self.text = text
         """The words of the document, and where they stand."""
+        self.file = file
         self._rows = {row.page_index: row for row in document.rows}
-        self._page_image = page_image
+        self._sources = sources
         self._earlier = earlier
         self.missing: dict[Place, ErrorKind] = {}
         """Why places could not be cut out, and were not cut by an earlier export."""
 
-    def picture(self, place: Place, encoding: Encoding) -> Picture | Failure:
-        """The place cut out of its page, RGB, in px of the row's size, or what an earlier export has cut; or why it
-        cannot be had, for a mark in its place. Cheapest in the order of pages."""
+    def cut(self, places: Iterable[Place], encoding: Encoding) -> Cut:
+        """Yield each place once: cut out of its page, RGB, in px of the row's size, or by an earlier export; or why it
+        cannot be had, for a mark in its place. Workers begin when this is called. Quickest in the order of pages; equal
+        boxes are cut once."""
+        by_page = groupby(dict.fromkeys(places), attrgetter("page_index"))
+        drawn = self._sources.ahead((group := list(of_page), self._drawing(group, encoding)) for _, of_page in by_page)
+        return ((place, self._picture(place, encoding, parts)) for group, parts in drawn for place in group)
+
+    def _drawing(self, places: Sequence[Place], encoding: Encoding) -> Steps[Mapping[Part, bytes] | Failure]:
+        boxes = dict.fromkeys(place.bbox for place in places)
+        return drawing(self.file, self._rows[places[0].page_index], [(box, encoding) for box in boxes])
+
+    def _picture(self, place: Place, encoding: Encoding, drawn: Mapping[Part, bytes] | Failure) -> Picture | Failure:
         shows = self._shows(place, encoding)
-        page = self._page_image(place.page_index)
-        if not isinstance(page, Failure):
-            left, top, right, bottom = pixel_box(place.bbox, page.width, page.height)
-            if left >= right or top >= bottom:
-                return _NO_AREA
-            return Picture(encoded(page.crop((left, top, right, bottom)), encoding), shows)
+        if not isinstance(drawn, Failure):
+            cut = drawn[place.bbox, encoding]
+            return Picture(cut, shows) if cut else _NO_AREA
         data = self._earlier(shows)
         if data is None and encoding == "jpeg" and (png := self._earlier(self._shows(place, "png"))) is not None:
             data = encoded(Image.open(io.BytesIO(png)), encoding)
         if data is None:
-            self.missing[place] = page.kind
-            return page
+            self.missing[place] = drawn.kind
+            return drawn
         return Picture(data, shows)
 
     def _shows(self, place: Place, encoding: Encoding) -> str:
         row = self._rows[place.page_index]
         return json.dumps([row.doc_id, place.page_index, row.width, row.height, *place.bbox, encoding])
-
-
-def pixel_box(bbox: Box, width: int, height: int) -> tuple[int, int, int, int]:
-    """The box in px of a page, to the nearest, as MinerU crops; it has no area if nothing of it is on the page."""
-    x0, y0, x1, y1 = (min(1.0, max(0.0, share)) for share in bbox)  # 0 for nan
-    return round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height)
 
 
 def pieces_of(document: AssembledDocument) -> Iterator[Piece]:
@@ -150,37 +159,13 @@ def _is_within(box: Box, around: Box) -> bool:
     return x0 - _NEAR <= box[0] <= box[2] <= x1 + _NEAR and y0 - _NEAR <= box[1] <= box[3] <= y1 + _NEAR
 
 
-def cut(places: Iterator[Place], figures: Figures, encoding: Encoding) -> Iterator[tuple[Place, Picture | Failure]]:
-    """Yield each place once, with its picture or why there is none. Equal boxes of a page are cut once."""
-    page_index, made = -1, dict[Box, Picture]()
-    for place in dict.fromkeys(places):
-        if place.page_index != page_index:
-            page_index, made = place.page_index, {}
-        picture = made.get(place.bbox) or figures.picture(place, encoding)
-        if isinstance(picture, Picture):
-            made[place.bbox] = picture
-        yield place, picture
-
-
-def encoded(image: Image.Image, encoding: Encoding) -> bytes:
-    """The picture without loss as PNG; with hardly any as JPEG, for the formats that know that alone."""
-    file = io.BytesIO()
-    if encoding == "png":
-        image.save(file, "PNG", compress_level=3)  # takes a third of the time of the default, for files a tenth larger
-    else:
-        image.save(file, "JPEG", quality=95, subsampling=0)
-    return file.getvalue()
-
-
-def picture_files(
-    places: Iterator[Place], folder: str, figures: Figures, pictures: dict[Place, str | Failure]
-) -> Iterator[File]:
+def picture_files(cut: Cut, folder: str, pictures: dict[Place, str | Failure]) -> Iterator[File]:
     """Yield `FOLDER/page-P-block-B.png` for each place.
 
     Sets in `pictures` the path of each from the text beside the folder, or why there is none.
     """
     numbers: Counter[str] = Counter()
-    for place, picture in cut(places, figures, "png"):
+    for place, picture in cut:
         if isinstance(picture, Failure):
             pictures[place] = picture
             continue

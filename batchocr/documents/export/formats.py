@@ -43,7 +43,8 @@ class Format(Protocol):
     """Goes up with every change in what it writes, so that documents exported before are written again."""
 
     def files(self, document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-        """Yield the document's files, one at a time; pictures as they are cut, the text that refers to them last.
+        """Yield the document's files, one at a time; pictures as they are cut, the text that refers to them last. What
+        workers do for it is begun when this is called, long before the first file is asked for.
 
         name: the path, below the folder of the export, that the document's files are to have, without a suffix: of
         `a/b` come `a/b.md`, `a/b.images/…`. It is unique, fits the file system and holds no control characters.

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from batchocr.data import Failure, letters_end
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
-from batchocr.documents.export.figures import Figures, File, picture_files, picture_places, pictures_in_table
+from batchocr.documents.export.figures import Cut, Figures, File, picture_files, picture_places, pictures_in_table
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.md import Pictures
 from batchocr.documents.export.words import missing_figure_in_words
@@ -35,8 +35,12 @@ _MAX_TITLE: Final = 200
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
     """As in `Format`: `NAME.html.images/page-P-block-B.png` for each figure, then `NAME.html`."""
+    return _files(document, name, figures.cut(picture_places(document), "png"))
+
+
+def _files(document: AssembledDocument, name: str, cut: Cut) -> Iterator[File]:
     pictures: dict[Place, str | Failure] = {}
-    yield from picture_files(picture_places(document), f"{name}.html.images", figures, pictures)
+    yield from picture_files(cut, f"{name}.html.images", pictures)
     yield File(f"{name}.html", document_html(document, pictures).encode())
 
 

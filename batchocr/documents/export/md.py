@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place, joined_markdown
-from batchocr.documents.export.figures import Figures, File, picture_files, picture_places, with_pictures
+from batchocr.documents.export.figures import Cut, Figures, File, picture_files, picture_places, with_pictures
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.pages.protocol.markdown import FIGURES, block_markdown, figure_markdown
@@ -28,8 +28,12 @@ _NO_PICTURE: Final = "(picture not available)"
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
     """As in `Format`: `NAME.images/page-P-block-B.png` for each figure, then `NAME.md`."""
+    return _files(document, name, figures.cut(picture_places(document), "png"), options)
+
+
+def _files(document: AssembledDocument, name: str, cut: Cut, options: FormatOptions) -> Iterator[File]:
     pictures: dict[Place, str | Failure] = {}
-    yield from picture_files(picture_places(document), f"{name}.images", figures, pictures)
+    yield from picture_files(cut, f"{name}.images", pictures)
     yield File(f"{name}.md", document_markdown(document, pictures, options).encode())
 
 

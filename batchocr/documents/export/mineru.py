@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from batchocr.data import Failure
 from batchocr.documents.assembly.document import AssembledDocument, PageEnd, Piece, Place
-from batchocr.documents.export.figures import Figures, File, cut, picture_places, pieces_of, with_pictures
+from batchocr.documents.export.figures import Cut, Figures, File, picture_places, pieces_of, with_pictures
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.md import Pictures, document_markdown
 from batchocr.documents.export.words import with_dollars
@@ -44,9 +44,13 @@ _TABLE_TAG: Final = re.compile(r"<table\b", re.IGNORECASE)
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
     """As in `Format`: everything in a folder of the document's name."""
+    return _files(document, name, figures.cut(_places(document), "jpeg"), options)
+
+
+def _files(document: AssembledDocument, name: str, cut: Cut, options: FormatOptions) -> Iterator[File]:
     stem = f"{name}/{name.rpartition('/')[2]}"
     pictures: dict[Place, str | Failure] = {}
-    for place, picture in cut(_places(document), figures, "jpeg"):
+    for place, picture in cut:
         if isinstance(picture, Failure):
             pictures[place] = picture
             continue

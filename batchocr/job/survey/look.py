@@ -91,7 +91,7 @@ def count_pages(documents: Sequence[Document], config: Config, *, workers: int) 
 
 def _pool(config: Config, workers: int) -> WorkerPool:
     """Workers that read nothing, and start sooner without the model's protocol."""
-    return WorkerPool(max(1, workers), replace(Setup.of(config), protocol="pixels"))
+    return WorkerPool(max(1, workers), replace(Setup.of(config), protocol="none"))
 
 
 def spread(items: Sequence[int], most: int) -> list[int]:

@@ -177,7 +177,7 @@ def _within(found: Sequence[Document], setup: Setup, known: Known | None) -> dic
     containers = [document for document in found if is_container(document.path)]
     within = {each.container.path: each for each in known(containers)} if containers and known else {}
     if unknown := [document for document in containers if document.path not in within]:
-        with WorkerPool(min(len(unknown), usable_cores()), replace(setup, protocol="pixels")) as pool:
+        with WorkerPool(min(len(unknown), usable_cores()), replace(setup, protocol="none")) as pool:
             within |= {each.container.path: each for each in list_within(unknown, pool)}
     return within
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Protocol, TypeAlias
 
-from batchocr.data import Completion, Page, Pixels, Reading, Request, Sampling
+from batchocr.data import Completion, Page, Reading, Request
 
 Reader: TypeAlias = Generator[list[Request], list[Completion], Reading]
 """Yields a batch of requests, is sent their completions in the same order, returns the reading."""
@@ -17,12 +17,3 @@ class PageProtocol(Protocol):
     def read(self, page: Page) -> Reader:
         """Return the generator that reads this page. Whatever text the model returns, it never makes this raise."""
         ...
-
-
-class PixelsOnly:
-    """Asks one question, which is the page, and reads nothing: for those who only need the pixels."""
-
-    def read(self, page: Page) -> Reader:
-        """Return the generator that asks this question."""
-        yield [Request(Pixels(page.image.height, page.image.width, page.image.tobytes()), "", Sampling(1))]
-        return Reading("", (), 0, 0)

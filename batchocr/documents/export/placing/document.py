@@ -8,43 +8,45 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import IO, TypeVar
 
 from PIL import Image
 
-from batchocr.data import Failure, OutlineEntry, SearchableMade
+from batchocr.data import Additions, Failure, OutlineEntry, PageResult, SearchableMade
 from batchocr.documents.assembly.document import AssembledDocument, Piece
 from batchocr.documents.export.placing.page import page_words, plain_text
 from batchocr.documents.export.refusal import FileRefusedError
 from batchocr.pages.searchable.placed_text import PageText, line_of, pages_in
+from batchocr.processes.source_files import SourceFile, SourceFiles, Steps, drawing_page, writing_searchable
 
-Made = TypeVar("Made", str, SearchableMade)
-
-SearchableWriter = Callable[[str, str, list[OutlineEntry]], SearchableMade | Failure]
-"""Writes a document as a PDF: with the text of its pages in the file at the first path, to the second, with the outline
-if it has none."""
+Made = TypeVar("Made", str, SourceFile, SearchableMade)
 
 
 class DocumentText:
     """The words of a document's pages."""
 
+    words: IO[bytes]
+    """An empty file for them. As `begin`, it comes before anything is asked for."""
+
     def __init__(
-        self,
-        document: AssembledDocument,
-        page_image: Callable[[int], Image.Image | Failure],
-        write_searchable: SearchableWriter,
-        file: IO[bytes],
+        self, document: AssembledDocument, file: SourceFile | Failure, sources: SourceFiles, additions: Additions
     ) -> None:
-        """file: an empty one, for the words."""
+        """file: the document's. additions: to a PDF, which is given an outline too."""
         self._document = document
-        self._page_image = page_image
-        self._write_searchable = write_searchable
         self._file = file
+        self._sources = sources
+        self._additions = additions
         self.counts: Counter[str] = Counter()
         """`unclear`: blocks that are one word, as their lines cannot be told apart; `signed`: documents that are
         signed; `hidden_lines`: lines left out where a PDF has invisible letters."""
+
+    def begin(self) -> None:
+        """Have workers draw the pages."""
+        rows = (row for row in self._document.rows if row.page_index is not None)
+        self._pages = self._sources.ahead((row, self._drawing(row)) for row in rows)
 
     def pages(self) -> Iterator[PageText]:
         """The pages with their words, one at a time. Raises FileRefusedError if a page cannot be looked at."""
@@ -53,9 +55,11 @@ class DocumentText:
     def searchable_pdf(self) -> memoryview:
         """The document as a PDF that can be searched. Raises FileRefusedError if it cannot be had, and OSError if there
         is no room for temporary files."""
-        words = _required(self._path)
+        words, file = _required(self._path), _required(self._file)
+        additions = replace(self._additions, outline=tuple(_headings(self._document)))
         with tempfile.TemporaryFile() as written, tempfile.TemporaryFile() as copy:
-            made = _required(self._write_searchable(words, _path_of(written), _headings(self._document)))
+            writing = writing_searchable(file, words, _path_of(written), additions)
+            made = _required(self._sources.take(self._sources.begin(writing)))
             if made.lacks_room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self.counts["signed"] += int(made.is_signed)
@@ -67,18 +71,20 @@ class DocumentText:
     @cached_property
     def _path(self) -> str | Failure:
         """Where the words are, once they are placed; or why a page cannot be looked at."""
-        for row in self._document.rows:
-            if row.page_index is None:
-                continue
-            image = self._page_image(row.page_index) if any(block.content for block in row.blocks) else None
+        for row, image in self._pages:
             if isinstance(image, Failure):
                 return image
             blocks = page_words(row, image)
             self.counts["unclear"] += sum(block.is_whole for block in blocks)
-            page = PageText(row.page_index, row.width, row.height, row.dpi, tuple(blocks), is_ok=row.status == "ok")
-            self._file.write(line_of(page))
-        self._file.flush()
-        return _path_of(self._file)
+            page = PageText(
+                row.page_index or 0, row.width, row.height, row.dpi, tuple(blocks), is_ok=row.status == "ok"
+            )
+            self.words.write(line_of(page))
+        self.words.flush()
+        return _path_of(self.words)
+
+    def _drawing(self, row: PageResult) -> Steps[Image.Image | Failure | None]:
+        return (yield from drawing_page(self._file, row)) if any(block.content for block in row.blocks) else None
 
 
 def _required(made: Made | Failure) -> Made:
