@@ -9,7 +9,9 @@ from typing import Any, Final
 from typer.core import TyperCommand, TyperGroup
 
 MAX_SHORT: Final = 15
-"""How many options `-h` names; where there are no more, it says the same as `--help`."""
+"""How many options `-h` names."""
+_FEW: Final = 20
+"""Where a command has no more, `-h` says the same as `--help`."""
 
 USED_MOST: Final = """
 out read like address strict json pages model device overwrite stop-after quiet limit recipe figures text-layer dpi
@@ -37,7 +39,7 @@ class Command(TyperCommand):
         said, examples, *others = (self.help or "").split("\n\n")
         parameters: list[Any] = self.get_params(ctx)
         options = [each for each in parameters if each.param_type_name == "option"]
-        in_full = ctx.meta[_IN_FULL] or len(options) <= MAX_SHORT
+        in_full = ctx.meta[_IN_FULL] or len(options) <= _FEW
         self.format_usage(ctx, formatter)
         formatter.write("\n")
         with formatter.indentation():

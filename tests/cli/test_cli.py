@@ -82,6 +82,10 @@ def test_the_short_help_of_a_command_fits_on_a_screen_with_a_line_for_each_optio
     shown, in_full = (CliRunner().invoke(app, [name, flag], prog_name="batchocr") for flag in ("-h", "--help"))
     assert shown.exit_code == in_full.exit_code == 0
     assert f"Usage: batchocr {name} " in shown.output and f"\nExamples:\n  batchocr {name}" in shown.output
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    needed = [max(each.opts, key=len) for each in group.commands[name].params if each.required]
+    assert all(f"{option} " in shown.output for option in needed if option.startswith("--"))
     if shown.output != in_full.output:
         assert len(shown.output.splitlines()) <= 40
         options = shown.output.partition("\nOptions:\n")[2].partition("\n\n")[0].splitlines()
