@@ -1,24 +1,25 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["datasets>=4", "huggingface_hub>=1.31"]
+# dependencies = ["huggingface_hub>=1.31"]
 # ///
 """Reads a dataset of PDFs or images into a dataset with a row for each page: its Markdown, its blocks, how it was read.
 
     uv run --with ./batchocr read.py ./scans ./texts --model ./mineru
-    uv run --with ./batchocr read.py owner/scans ./texts --push owner/texts
+    uv run --with ./batchocr read.py owner/scans ./texts --files 'data/test-*.parquet' --push owner/texts
 
-./batchocr is a clone, as there is no release yet. INPUT is a folder of PDFs and images, a folder of Parquet files, or a
-dataset on the Hub. Of the latter two a column with images, PDFs or bytes is read, and a row's `source` is the number of
-its row in INPUT. OUTPUT is a folder. The same command again goes on where the last one stopped, and reads what is new.
+./batchocr is a clone, as there is no release yet. INPUT is a dataset on the Hub, which is downloaded, or a folder: of
+PDFs and images, of archives, or of Parquet files, of which a column with documents is read. OUTPUT is a folder. The
+same command again goes on where the last one stopped, and reads what is new.
 """
 
 import argparse
 import sys
 from collections import Counter
+from contextlib import chdir
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, snapshot_download
 
 import batchocr
 
@@ -48,19 +49,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("input", metavar="INPUT")
     parser.add_argument("output", metavar="OUTPUT", type=Path)
     parser.add_argument("--model", default="opendatalab/MinerU2.5-Pro-2605-1.2B")
-    parser.add_argument("--split", default="train", help="of INPUT")
-    parser.add_argument("--column", help="of INPUT; the first that could be meant, if nothing is said")
+    parser.add_argument("--files", metavar="GLOB", help="only these files of INPUT")
+    parser.add_argument("--column", help="with documents, of Parquet files; the only one, if nothing is said")
     parser.add_argument("--push", metavar="OWNER/NAME", help="put OUTPUT on the Hub")
     asked = parser.parse_args(arguments)
 
-    documents = Path(asked.input)
-    if not documents.is_dir() or any(documents.rglob("*.parquet")):
-        documents = asked.output / "documents"
-        write_documents(asked.input, asked.split, asked.column, documents)
-    table = asked.output / "data" / "train.parquet"
+    table = asked.output.resolve() / "data" / "train.parquet"
     table.parent.mkdir(parents=True, exist_ok=True)
+    model = str(Path(asked.model).resolve()) if Path(asked.model).is_dir() else asked.model
     try:
-        report = batchocr.run([documents], out=table, model=asked.model)
+        with chdir(folder_of(asked.input, asked.files)):  # so that no row names a folder of this machine
+            report = batchocr.run(find_documents(asked.files), out=table, model=model, document_column=asked.column)
     except batchocr.BatchOcrError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -71,35 +70,18 @@ def main(arguments: list[str] | None = None) -> int:
     return report.exit_code
 
 
-def write_documents(dataset: str, split: str, column: str | None, folder: Path) -> None:
-    """Write the documents in a column as files, named by their rows."""
-    from datasets import Value, load_dataset
+def folder_of(dataset: str, files: str | None) -> Path:
+    """Where the dataset is, once it is downloaded."""
+    folder = Path(dataset)
+    return folder if folder.is_dir() else Path(snapshot_download(dataset, repo_type="dataset", allow_patterns=files))
 
-    rows = load_dataset(dataset, split=split)
-    kinds = {
-        name: type(kind).__name__
-        for name, kind in rows.features.items()
-        if type(kind).__name__ in ("Image", "Pdf")
-        or kind == Value("binary")
-        or (type(kind) is dict and "bytes" in kind)
-    }
-    column = column or next(iter(kinds), None)
-    if column not in kinds:
-        raise SystemExit(
-            f"{dataset}: --column {column}: choose one with images, PDFs or bytes, of {list(rows.features)}"
-        )
-    if kinds[column] in ("Image", "Pdf"):
-        rows = rows.cast_column(column, type(rows.features[column])(decode=False))
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, value in enumerate(rows[column]):
-        content = value if isinstance(value, bytes | None) else value["bytes"] or Path(value["path"]).read_bytes()
-        if content is not None:
-            # Of an image the content decides what it is, whatever the suffix.
-            path = folder / f"{number:08}{'.pdf' if content.startswith(b'%PDF-') else '.png'}"
-            if not path.exists():
-                part = path.with_suffix(".part")
-                part.write_bytes(content)
-                part.rename(path)
+
+def find_documents(files: str | None) -> list[Path]:
+    """Here, the files that are asked for; else all Parquet files and archives, or the folder if there are none."""
+    here = Path()
+    if files:
+        return sorted(here.glob(files))
+    return sorted(path for path in here.rglob("*") if path.suffix in (".parquet", ".zip", ".tar")) or [here]
 
 
 def card(source: str, model: str, table: Path) -> str:

@@ -67,28 +67,23 @@ def test_a_folder_of_documents_becomes_a_dataset_and_goes_on_with_what_is_new(
 def test_a_column_of_a_dataset_is_read_and_datasets_opens_the_result(
     recipe: ModuleType, model: Path, tmp_path: Path, datasets: Any
 ) -> None:
-    files = [draw_pdf(tmp_path / "a.pdf", "One").read_bytes(), None, png()]
-    (tmp_path / "in").mkdir()
-    pq.write_table(pa.table({"label": [1, 2, 3], "file": files}), tmp_path / "in/train.parquet")
+    (tmp_path / "in/data").mkdir(parents=True)
+    images = {"image": [{"bytes": png(), "path": "x.png"}]}
+    features = datasets.Features({"image": datasets.Image()})
+    datasets.Dataset.from_dict(images, features).to_parquet(tmp_path / "in/data/test.parquet")
+    files = {"label": [1], "file": [draw_pdf(tmp_path / "a.pdf", "One").read_bytes()]}
+    pq.write_table(pa.table(files), tmp_path / "in/data/train.parquet")
     asked = [str(tmp_path / "in"), str(tmp_path / "out"), "--model", str(model)]
     assert recipe.main(asked) == 0
     found = datasets.load_dataset(str(tmp_path / "out"), split="train")
-    assert [(row["source"], row["status"]) for row in found] == [("00000000.pdf", "ok"), ("00000002.png", "ok")]
+    read = [(row["source"], row["status"]) for row in found]
+    assert read == [("data/test.parquet/x.png", "ok"), ("data/train.parquet/0", "ok")]
     assert {"markdown", "blocks", "status"} <= set(found.column_names)
     assert isinstance(found[0]["blocks"], list)
-    with pytest.raises(SystemExit, match="--column label: choose one with images, PDFs or bytes, of"):
-        recipe.main([*asked, "--column", "label"])
-
-
-def test_images_are_read_as_they_were_stored(recipe: ModuleType, tmp_path: Path, datasets: Any) -> None:
-    features = datasets.Features({"image": datasets.Image()})
-    datasets.Dataset.from_dict({"image": [{"bytes": png(), "path": "x.png"}]}, features).to_parquet(
-        tmp_path / "in.parquet"
-    )
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in.parquet").rename(tmp_path / "in/train.parquet")
-    recipe.write_documents(str(tmp_path / "in"), "train", None, tmp_path / "files")
-    assert [(path.name, path.read_bytes()) for path in (tmp_path / "files").iterdir()] == [("00000000.png", png())]
+    only = [str(tmp_path / "in"), str(tmp_path / "again"), "--model", str(model), "--files", "data/train*"]
+    assert recipe.main(only) == 0
+    assert [row[0] for row in rows_in(tmp_path / "again")] == ["data/train.parquet/0"]
+    assert recipe.main([*only, "--column", "label"]) == ExitCode.NO_INPUT
 
 
 def test_a_run_that_cannot_begin_says_why_and_makes_no_card(
