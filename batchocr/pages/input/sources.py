@@ -100,7 +100,8 @@ def find_documents(
     kept.update(chain.from_iterable(_one_of_each(found, kept) for found in expanded))
     setup = setup or Setup.of(Config())
     within = _within([document for document in kept.values() if not document.problem], setup, known)
-    kept = dict(_with_members(kept, within, search.skipped))
+    if within:
+        kept = dict(_with_members(kept, within, search.skipped))
     if all(document.problem and isinstance(real, str) for real, document in kept.items()):
         raise NoInputError(_nothing_found(inputs, kept.values(), search.skipped))
     named = list(_named(kept))
@@ -196,7 +197,7 @@ def _with_members(
 
 def _whole(within: Mapping[str, Within], documents: Sequence[Document], setup: Setup) -> dict[str, WholeContainer]:
     """The files that were listed to their end, by their `source`. documents: those of this shard."""
-    counts = Counter(file_of(document.path) for document in documents)
+    counts = Counter(file_of(document.path) for document in documents if is_member(document.path))
     columns = setup.document_column, setup.name_column
     return {
         valid_text(inside.container.source): WholeContainer(*inside.version, *columns, counts[path])
