@@ -43,12 +43,13 @@ test-all: test
 options: $(WITH_TESTS)
 	$(BIN)/python -m tests.support.derived
 
+# By a path, so that `import batchocr` also finds it from a folder in which the clone lies.
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --config-settings editable_mode=compat --editable .
 	touch $@
 
 # What the tests need beside that: browsers, Ray, other libraries' readers.
 $(WITH_TESTS): $(INSTALLED)
-	$(BIN)/pip install --quiet --editable '.[test]'
+	$(BIN)/pip install --quiet --config-settings editable_mode=compat --editable '.[test]'
 	touch $@

@@ -348,7 +348,7 @@ class Config:
     ] = 60.0
     """In seconds."""
     max_page_error_rate: Annotated[
-        Rate, Option(RUN, "Exit with 3 if a larger share of the pages failed.", "F", per_call=True)
+        Rate, Option(RUN, "Exit with 3 if a larger share of the rows failed.", "F", per_call=True)
     ] = 0.05
     max_degraded_rate: Annotated[
         Rate,

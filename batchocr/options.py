@@ -63,7 +63,7 @@ class CallOptions(TypedDict, total=False):
     """Time limit for opening a document, rendering a page, and post-processing a page, each. Default: 60."""
 
     max_page_error_rate: float
-    """Exit with 3 if a larger share of the pages failed. Default: 0.05."""
+    """Exit with 3 if a larger share of the rows failed. Default: 0.05."""
 
     max_degraded_rate: float
     """Exit with 3 if more are incomplete: a larger share (status degraded) of the pages that were read. Default:

@@ -47,7 +47,7 @@ def run(
     find . -name '*.pdf' -print0 | batchocr run -0 - -o results.parquet
 
     Exit codes:
-    0    every page read, in full or in part
+    0    finished; no more pages failed, or are degraded, than allowed
     1    internal error: a bug, or a device or workers that fail
     2    wrong usage
     3    more pages failed, or degraded, than allowed, or worse than before

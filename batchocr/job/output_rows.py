@@ -98,9 +98,8 @@ class OutputRows:
                 verb, hint = ("removed", "") if self._prune else ("stay in the table", "; --prune removes them")
                 logger.info("%s of %s %s: %s%s", rows, what, verb, named(kept), hint)
         for name, num_rows in self._rows_of_empty.items():
-            said = (
-                f"{name} holds no document, and {counted(num_rows, 'row')} of the table came from there: is it mounted?"
-            )
+            rows = counted(num_rows, "row")
+            said = f"{name} holds no document, or is cut, and {rows} of the table came from there: is it mounted?"
             stay = "; they stay, as long as it is an INPUT" if self._prune else ""
             logger.warning("%s%s", said, stay, extra=event("input_empty", input=name, rows=num_rows))
 

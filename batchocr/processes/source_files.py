@@ -47,8 +47,10 @@ _WHOLE: Part = ((0.0, 0.0, 1.0, 1.0), "pixels")
 _NOT_ITS_PIXELS = Failure("crashed", "the worker process said something else than what the page looks like")
 """Only a worker that a hostile document has taken over does so."""
 
-_AHEAD_FOR_EACH = 4
-"""For each worker: one page is drawn, one is before it, and the others are there when they are asked for."""
+_AHEAD_FOR_EACH = 2
+"""For each worker: one page is drawn, and one is before it or there already."""
+_MOST_LISTED = 8
+"""Archives of which the list is kept: some 300 bytes a document."""
 
 _ESCAPED = re.compile(r"\\ud(c[89a-f][0-9a-f])")
 
@@ -103,7 +105,7 @@ class SourceFiles:
         self._asked: dict[int, Begun[Any]] = {}
         self._pool = WorkerPool(workers, replace(Setup.of(config), protocol="none", text_layer="off"))
         self._members: dict[str, dict[str, str]] = {}
-        """The addresses of the documents within the file that was looked at last, by their paths."""
+        """Of the last archives and tables, the addresses of the documents in them, by their paths."""
 
     def __enter__(self) -> Self:
         return self
@@ -156,7 +158,7 @@ class SourceFiles:
     def finding(self, source: str, doc_id: str | None, *, outline: bool = True) -> Steps[SourceFile | Failure]:
         """Steps: as in `find`. outline: whether to read that of a PDF."""
         failure = Failure("not_found", f"{source} is not there: say with --input where the documents are")
-        for path in self._candidates(source):
+        for path in self._candidates(source) if doc_id else ():  # of one that could not be opened there is nothing
             found: Opened | Failure = yield OpenDocument(0, path, outline)
             if isinstance(found, Failure):
                 failure = found
@@ -183,11 +185,14 @@ class SourceFiles:
         container = next((each for each in above if is_container(each) and (is_uri(each) or os.path.isfile(each))), "")
         if not container:
             return None
-        if container not in self._members:
+        real = container if is_uri(container) else os.path.realpath(container)
+        if real not in self._members:
             with WorkerPool(1, self._pool.setup) as pool:
-                [within] = list_within([Document(container, container)], pool)
-            self._members = {container: {source: found.path for source, found in within.documents.items()}}
-        return self._members[container].get(path)
+                [within] = list_within([Document(real, real)], pool)
+            if len(self._members) >= _MOST_LISTED:
+                del self._members[next(iter(self._members))]
+            self._members[real] = {source: found.path for source, found in within.documents.items()}
+        return self._members[real].get(real + path[len(container) :])
 
     def _hand_out(self) -> None:
         """Give the workers what they have room for."""

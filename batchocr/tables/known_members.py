@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -34,17 +35,26 @@ def known_within(out: Path, config: Config, containers: Sequence[Document]) -> l
             for source, container in ((valid_text(container.source), container) for container in containers)
             if source in whole and whole[source][:-1] == (*version_of(container), *columns)
         }
-        if unchanged:
-            _fill(unchanged, table.columns, config)
-    return [each for source, each in unchanged.items() if len(each.documents) == whole[source].num_documents]
+        num_sources = _fill(unchanged, table.columns, config) if unchanged else Counter[str]()
+    # Without rows of documents that are gone, which would stand for some that need a look.
+    return [
+        each
+        for source, each in unchanged.items()
+        if len(each.documents) == num_sources[each.container.source] == whole[source].num_documents
+    ]
 
 
-def _fill(containers: Mapping[str, Within], columns: SettledColumns, config: Config) -> None:
-    """Add the documents that need no further look, each to the container that it is in."""
+def _fill(containers: Mapping[str, Within], columns: SettledColumns, config: Config) -> Counter[str]:
+    """Add the documents that need no further look, each to the container that it is in. Returns how many documents of
+    each container have rows."""
     _, num_asked = columns.asked(parse_page_spec(config.pages) if config.pages else None, config.retry_failed)
     versions = zip(columns.file_bytes.tolist(), columns.file_mtime_ns.tolist(), strict=True)
+    num_sources = Counter[str]()
     for number, (source, version) in enumerate(zip(columns.sources.to_pylist(), versions, strict=True)):
-        above = (source[: slash.start()] for slash in re.finditer("/", source)) if num_asked[number] else ()
+        above = (source[: slash.start()] for slash in re.finditer("/", source))
         for within in filter(None, map(containers.get, above)):
-            address = MemberAddress(within.container.path, (-1, -1), Member(number, 0, 0, *version, source))
-            within.documents[source] = Document(str(address), source, None, None, *version)
+            num_sources[within.container.source] += 1
+            if num_asked[number]:
+                address = MemberAddress(within.container.path, (-1, -1), Member(number, 0, 0, *version, source))
+                within.documents[source] = Document(str(address), source, None, None, *version)
+    return num_sources

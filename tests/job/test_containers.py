@@ -24,12 +24,13 @@ from PIL import Image
 import batchocr
 from batchocr.api import find_inputs
 from batchocr.config import Config, make_config
-from batchocr.data import Document, PageResult
+from batchocr.data import Document, Failure, PageResult
 from batchocr.errors import NoInputError, TooLargeError, UnreadableError, UsageError
 from batchocr.pages.input import containers
 from batchocr.pages.input import sources as input_sources
 from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.sources import find_documents
+from batchocr.processes import source_files
 from batchocr.processes.members import Within, list_within
 from batchocr.processes.messages import ListMembers
 from batchocr.processes.pool import WorkerPool
@@ -40,7 +41,7 @@ from batchocr.ray.reader import Reader
 from batchocr.tables.known_members import known_within
 from tests.support.listing import make, problem_kind, sources
 from tests.support.object_store import ObjectStore
-from tests.support.running import draw_pdf, read_rows, said_by, texts
+from tests.support.running import draw_pdf, raising, read_rows, said_by, texts
 
 pytestmark = pytest.mark.slow
 
@@ -189,6 +190,28 @@ def test_an_archive_is_listed_again_if_more_is_asked_of_it(folder: Path, options
     assert not is_known("x.parquet", pages="1")
 
 
+def test_rows_of_documents_that_are_gone_do_not_stand_for_those_that_are_there(
+    folder: Path, options: dict[str, Any]
+) -> None:
+    make_zip(folder, "x.zip", ("a.pdf", "c.png"))
+    batchocr.run("x.zip", out="out.parquet", **options)
+    make_zip(folder, "x.zip", ("c.png", "b/broken.pdf"))
+    batchocr.run("x.zip", out="out.parquet", **options)
+    assert not is_known("x.zip", retry_failed=True)
+    batchocr.run("x.zip", out="out.parquet", prune=True, retry_failed=True, **options)
+    assert {row.source for row in read_rows(Path("out.parquet"))} == {"x.zip/b/broken.pdf", "x.zip/c.png"}
+
+
+def test_rows_of_an_archive_that_is_cut_are_not_removed(folder: Path, options: dict[str, Any]) -> None:
+    make_zip(folder, "x.zip")
+    inputs = ["x.zip", str(folder / "c.png")]
+    batchocr.run(inputs, out="out.parquet", **options)
+    before = {row.source for row in read_rows(Path("out.parquet"))}
+    Path("x.zip").write_bytes(Path("x.zip").read_bytes()[:700])
+    batchocr.run(inputs, out="out.parquet", prune=True, **options)
+    assert {row.source for row in read_rows(Path("out.parquet"))} == before | {"x.zip"}
+
+
 def test_an_archive_of_which_not_all_was_asked_for_is_listed_again(folder: Path, options: dict[str, Any]) -> None:
     make_zip(folder, "x.zip", ("c.png", "b/broken.pdf"))
     for name in ("limit", "sample_documents"):
@@ -297,6 +320,9 @@ def test_a_page_from_an_archive_is_drawn_again(
         assert isinstance(file, SourceFile), file
         row = PageResult(source, 1, "ok", doc_id, width=300, height=400)
         assert isinstance(files.page_image(file, row), Image.Image)
+        monkeypatch.setattr(source_files, "list_within", raising(AssertionError("it is listed once")))
+        assert isinstance(files.find(f"{container}/a.pdf", "other"), Failure)
+        assert isinstance(files.find(f"{current}/{container}/b/broken.pdf", None), Failure)
 
 
 @pytest.mark.parametrize("ending", ["", "from batchocr.cli.signals import leave; leave(0)"], ids=["Python", "command"])

@@ -83,7 +83,7 @@ def test_a_share_that_is_not_mounted_costs_no_row_and_is_named(
     report = batchocr.run([other, share], **options)
     assert places(options["out"]) == before
     assert (report.exit_code, report.rows_gone, report.items.found) == (0, 6, 1)
-    assert f"{share} holds no document, and 6 rows of the table came from there: is it mounted?" in caplog.text
+    assert f"{share} holds no document, or is cut, and 6 rows of the table came from there: is it" in caplog.text
     [said] = [record for record in caplog.records if getattr(record, "event", "") == "input_empty"]
     assert said.__dict__["fields"] == {"input": str(share), "rows": 6}
     pruned = batchocr.run([other, share], **options, prune=True)

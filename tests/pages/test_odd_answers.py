@@ -51,6 +51,13 @@ def test_a_layout_that_names_no_block_degrades_a_page_with_ink(layout: str) -> N
     assert (reading.blocks, reading.markdown, reading.ink_outside) == ((), "", 1)
 
 
+def test_a_page_with_no_more_than_its_number_is_not_empty() -> None:
+    image = BLANK.image.copy()
+    image.paste(0, (97, 290, 101, 292))
+    reading = read("no block", page=replace(BLANK, image=image))
+    assert reading.error_message and reading.ink_outside is None
+
+
 @NO_LAYOUT
 def test_a_blank_page_without_a_block_is_read_whatever_its_layout_says(layout: str) -> None:
     reading = read(layout)

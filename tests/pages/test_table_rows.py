@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from batchocr.data import Failure
-from batchocr.errors import PageError
+from batchocr.errors import DamagedError, PageError
 from batchocr.pages import documents
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input import table_rows
@@ -62,6 +62,17 @@ def read(path: Path, containers: Containers, row: int, *columns: str | None) -> 
 def as_struct(documents: list[bytes | None], paths: list[str | None]) -> pa.Array:
     kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     return pa.array([{"bytes": data, "path": name} for data, name in zip(documents, paths, strict=True)], kind)
+
+
+def test_rows_that_are_damaged_cost_no_others(path: Path) -> None:
+    write(path, {"pdf": DOCUMENTS[:16]}, row_group_size=8, use_dictionary=False)
+    place = pq.read_metadata(path).row_group(0).column(0).data_page_offset
+    data = path.read_bytes()
+    path.write_bytes(data[:place] + bytes(20) + data[place + 20 :])
+    containers = Containers((None, None))
+    with pytest.raises(DamagedError, match="the table is damaged"):
+        read(path, containers, 0)
+    assert [read(path, containers, row) for row in (8, 9)] == DOCUMENTS[8:10]
 
 
 def test_rows_are_called_by_their_path_a_named_column_or_their_number(path: Path) -> None:

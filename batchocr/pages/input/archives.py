@@ -89,7 +89,9 @@ def zip_bytes(file: BinaryIO, member: Member) -> Iterator[bytes]:
                 yield data
     except NotImplementedError as error:
         raise UnsupportedError(f"the zip has packed it by an unknown method ({method})") from error
-    except (zipfile.BadZipFile, EOFError, ValueError, zlib.error, LZMAError) as error:
+    except (zipfile.BadZipFile, EOFError, ValueError, zlib.error, LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # that of bzip2 has none
+            raise
         raise DamagedError(f"the zip is damaged in it: {error}") from error
     if crc % _NS != member.mtime_ns % _NS:
         raise DamagedError("it is not what the checksum in its zip says")

@@ -59,7 +59,8 @@ class Found:
     roots: tuple[str, ...] = ()
     """The folders below which a document's `source` is its path."""
     empty: Mapping[str, str] = field(default_factory=dict)
-    """The folders that hold no document, each with what the `source` of a document in it would begin with."""
+    """The folders that hold no document, and archives and tables that cannot be listed to their end, each with what the
+    `source` of a document in it would begin with."""
     not_drawn: Set[str] = frozenset()
     """The `source` of each document that is not of the sample, or has none of the pages."""
     inputs: tuple[str, ...] = ()
@@ -121,6 +122,7 @@ def find_documents(
         for position, (given, found) in enumerate(zip(inputs, expanded, strict=True))
         if isinstance(given, str) and os.path.isdir(given) and not found
     }
+    empty |= {path: f"{each.container.source}/" for path, each in within.items() if each.version is None}
     names = tuple(valid_text(given if isinstance(given, str) else given.source) for given in inputs[:_MAX_TOLD])
     whole = _whole(within, documents, setup)
     return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn, names, whole)
@@ -231,6 +233,8 @@ def _nothing_found(inputs: Sequence[str | Document], documents: Collection[Docum
     texts = ["stdin, which names none" if name == "-" else valid_text(name) for name in names]
     problems = [found.message for document in islice(documents, _MAX_NAMED) if (found := document.problem)]
     others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
+    if problems and not others:
+        return f"no document to read: {'; '.join(problems)} (the current folder is {os.getcwd()})"
     return (
         f"no document to read; looked in {', '.join(texts) or 'nothing'}: "
         f"{'; '.join(problems) or 'no document is there'}{others}. An INPUT is a file, a folder with files of these "

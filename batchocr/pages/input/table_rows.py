@@ -66,19 +66,20 @@ class TableRows:
     def read(self, address: MemberAddress) -> bytes:
         """The bytes in a row. Raises DamagedError."""
         row, table = address.member.ordinal, (address.container, address.version, address.member.offset)
-        with _damages():
-            if table != self._table or not self._next <= row < self._next + _MAX_AHEAD:
-                self._table, self._next, self._values = table, row, self._from(address)
-            value = next(islice(self._values, row - self._next, None), None)
-            self._next = row + 1
+        is_next = table == self._table and self._next <= row < self._next + _MAX_AHEAD
+        if not is_next:
+            self._next, self._values = row, self._from(address)
+        self._table = None  # after an error nothing comes of these values any more
+        value = next(islice(self._values, row - self._next, None), None)
+        self._table, self._next = table, row + 1
         if value is None:
             raise DamagedError("the table has nothing in this row")
         return value
 
     def _from(self, address: MemberAddress) -> Iterator[bytes | None]:
-        """Yield the documents from this one on."""
+        """Yield the documents from this one on. Raises DamagedError."""
         left, group = address.member.ordinal, 0
-        with self._open_file(address.container) as file:
+        with self._open_file(address.container) as file, _damages():
             table = _open(file)
             while left >= (num_rows := table.metadata.row_group(group).num_rows):
                 left, group = left - num_rows, group + 1
@@ -109,5 +110,7 @@ def _damages() -> Iterator[None]:
     """Turn what Arrow says of a table that is none into a DamagedError."""
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, LookupError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, LookupError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # Arrow's own has none
+            raise
         raise DamagedError(f"the table is damaged: {str(error)[:300]}") from error

@@ -45,11 +45,11 @@ class Ink:
         self._marks = ImageChops.lighter(ImageChops.lighter(red, green), blue).point(_IS_INK)
 
         self._num_marks = _count(self._marks)
-        self.is_blank = self._num_marks < _BLANK * self._marks.width * self._marks.height
+        self.is_empty = self._num_marks < _LEAST_SAMPLES
 
     def share_outside(self, boxes: Iterable[Box]) -> float | None:
         """The share of the page's ink that is in none of the boxes; None if the page is blank."""
-        if self.is_blank:
+        if self._num_marks < _BLANK * self._marks.width * self._marks.height:
             return None
         outside = self._marks.copy()
         for box in boxes:

@@ -29,7 +29,7 @@ def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, ma
         found.append("the layout hit its token limit")
     if layout.finish_reason == "repetition":
         found.append("the layout looped")
-    if layout.text.strip() and not num_blocks and not ink.is_blank:
+    if layout.text.strip() and not num_blocks and not ink.is_empty:
         said = counted(len(layout.text), "character")
         found.append(f"no text was found, though there is ink: the model's layout, {said}, names no block")
     if num_left_out:
