@@ -25,14 +25,14 @@ import batchocr
 from batchocr.api import find_inputs
 from batchocr.config import Config, make_config
 from batchocr.data import Document, Failure, PageResult
-from batchocr.errors import NoInputError, TooLargeError, UnreadableError, UsageError
+from batchocr.errors import DamagedError, NoInputError, TooLargeError, UsageError
 from batchocr.pages.input import containers
 from batchocr.pages.input import sources as input_sources
 from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.sources import find_documents
 from batchocr.processes import source_files
 from batchocr.processes.members import Within, list_within
-from batchocr.processes.messages import ListMembers
+from batchocr.processes.messages import ListMembers, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.ray.folder import OutputFolder
@@ -370,9 +370,18 @@ def test_a_compressed_tar_without_room_or_an_end_says_so(folder: Path, monkeypat
         listing.list(ListMembers(1, "x.tar.gz"))
         listing.list(ListMembers(1, "x.tar.gz", goes_on=True))
     Path("x.tar.gz").write_bytes(Path("x.tar.gz").read_bytes()[:-50])
-    with pytest.raises(UnreadableError):
+    with pytest.raises(DamagedError):
         for goes_on in (False, True, True):
             listing.list(ListMembers(1, "x.tar.gz", goes_on=goes_on))
+
+
+def test_where_a_compressed_tar_cannot_be_unpacked_is_said(folder: Path) -> None:
+    make_tar(folder, "x.tar.gz")
+    Path("file").touch()
+    [found] = find_documents(["x.tar.gz", str(folder / "a.pdf")], setup=Setup.of(Config(work_dir="file"))).documents[:1]
+    assert found.problem is not None
+    assert found.problem.message.startswith("it cannot be unpacked into file/")
+    assert found.problem.message.endswith("(Not a directory): --work-dir names another place")
 
 
 def test_archives_are_found_by_their_names_and_in_folders_only_counted(folder: Path) -> None:

@@ -199,9 +199,9 @@ TARS: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
 }
 COMPRESSED: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "nothing": (lambda: b"", "damaged"),
-    "something else": (lambda: b"no archive" * 100, "unreadable"),
-    "cut": (lambda: gzip.compress(tarred(*NAMES))[:-20], "unreadable"),
-    "damaged": (lambda: gzip.compress(os.urandom(5000))[:-8] + bytes(8), "unreadable"),
+    "something else": (lambda: b"no archive" * 100, "damaged"),
+    "cut": (lambda: gzip.compress(tarred(*NAMES))[:-20], "damaged"),
+    "damaged": (lambda: gzip.compress(os.urandom(5000))[:-8] + bytes(8), "damaged"),
     "a bomb": (lambda: gzip.compress(bytes(33 << 20)), "no room to unpack it"),
     "no tar": (lambda: gzip.compress(b"no archive" * 100), "damaged"),
 }

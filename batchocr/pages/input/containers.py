@@ -11,7 +11,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import BinaryIO, Final
@@ -19,7 +19,14 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from batchocr.data import Failure, valid_text
-from batchocr.errors import ChangedError, DamagedError, PageTimeoutError, TooLargeError, UnsupportedError
+from batchocr.errors import (
+    ChangedError,
+    DamagedError,
+    PageTimeoutError,
+    TooLargeError,
+    UnreadableError,
+    UnsupportedError,
+)
 from batchocr.pages.input.archives import Entry, tar_bytes, tar_entries, zip_bytes, zip_entries
 from batchocr.pages.input.folders import SUFFIXES, kind_of
 from batchocr.pages.input.render import reading, version_of
@@ -118,8 +125,9 @@ def _unpack(path: str, plain: str) -> Iterator[bytes]:
     Raises PageError."""
     if plain == path or os.path.exists(plain):
         return
-    with _opened(path) as packed:
-        os.makedirs(folder := os.path.dirname(plain), mode=0o700, exist_ok=True)
+    folder = os.path.dirname(plain)
+    with _opened(path) as packed, _unpacking_into(folder):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         with open(f"{plain}.part", "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if os.path.exists(plain):  # meanwhile, as another process had the lock
@@ -136,6 +144,18 @@ def _unpack(path: str, plain: str) -> Iterator[bytes]:
                     yield b""
             file.flush()
             os.rename(file.name, plain)
+
+
+@contextmanager
+def _unpacking_into(folder: str) -> Iterator[None]:
+    """Turn errors of a disk, and what Arrow says of a damaged stream, into a PageError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # Arrow's own
+            raise DamagedError(f"it cannot be unpacked: {error}") from error
+        said = f"it cannot be unpacked into {folder} ({error.strerror})"
+        raise UnreadableError(f"{said}: --work-dir names another place") from error
 
 
 def _bytes_of(plain: str, member: Member) -> Iterator[bytes]:
