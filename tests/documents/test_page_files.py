@@ -62,7 +62,16 @@ def test_a_name_may_have_folders_and_a_number_of_a_fixed_width(names: str) -> No
     "names",
     [
         *("", "page.md", "{page}.md", "../{stem}", "{stem}/../x", "/{stem}", "{stem}//{page}", "{stem}/", "./{stem}"),
-        *("{stem}{pag}", "{stem}{0}", "{stem}{", "{stem}{page.x}", "{stem}{page:x!}", "{stem}\n", ".b/{stem}"),
+        *(
+            "{{stem}}.md",
+            "{stem}{pag}",
+            "{stem}{0}",
+            "{stem}{",
+            "{stem}{page.x}",
+            "{stem}{page:x!}",
+            "{stem}\n",
+            ".b/{stem}",
+        ),
     ],
 )
 def test_names_that_lead_elsewhere_or_do_not_say_the_document_are_refused(names: str) -> None:

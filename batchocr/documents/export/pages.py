@@ -38,9 +38,9 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
 def as_page_names(names: str) -> str:
     """The names, as in FormatOptions. Raises UsageError if they lead out of the folder, or name no document."""
     try:
-        path = names.format(stem="a", page=1)
+        path, other = (names.format(stem=stem, page=1) for stem in "ab")
     except (LookupError, ValueError, AttributeError):
-        path = ""
-    if "{stem}" not in names or any(part != safe_part(part) for part in path.split("/")):
+        path = other = ""
+    if path == other or any(part != safe_part(part) for part in path.split("/")):
         raise UsageError(f"--page-names {names!r}: give a path within DIR that has {{stem}}, as {{stem}}_pg{{page}}.md")
     return names
