@@ -174,6 +174,9 @@ class SourceFiles:
         names = [source, _ESCAPED.sub(lambda escaped: chr(int(f"d{escaped[1]}", 16)), source)]
         candidates = [os.path.join(root, name) for root in self._roots for name in names if os.path.isdir(root)]
         candidates += [root for root in self._roots if os.path.basename(root) == os.path.basename(source)]
+        for root in filter(is_container, self._roots):
+            _, is_within, name = f"/{source}".partition(f"/{os.path.basename(root)}/")
+            candidates += [f"{root}/{name}"] if is_within else []
         candidates, objects = list(dict.fromkeys(candidates + names)), list(_objects(self._roots, source))
         yield from filter(os.path.isfile, candidates)
         yield from objects

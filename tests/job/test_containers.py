@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -320,6 +321,10 @@ def test_a_page_from_an_archive_is_drawn_again(
         assert isinstance(file, SourceFile), file
         row = PageResult(source, 1, "ok", doc_id, width=300, height=400)
         assert isinstance(files.page_image(file, row), Image.Image)
+        (current / "moved").mkdir()
+        moved = str(shutil.copy(current / container, current / "moved"))
+        with SourceFiles([moved], Config(dpi=72, work_dir=work_dir)) as named:
+            assert isinstance(named.find(f"elsewhere/{source}", doc_id), SourceFile)
         monkeypatch.setattr(source_files, "list_within", raising(AssertionError("it is listed once")))
         assert isinstance(files.find(f"{container}/a.pdf", "other"), Failure)
         assert isinstance(files.find(f"{current}/{container}/b/broken.pdf", None), Failure)

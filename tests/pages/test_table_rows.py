@@ -139,6 +139,7 @@ def test_which_column_is_said_or_only_one_fits(path: Path) -> None:
     assert "one, two" in problem(path, "three").message
     assert read(path, Containers(), 0, "two") == DOCUMENTS[1]
     assert "one, two, three" in problem(path, "one", "four").message
+    assert "two has neither text nor numbers" in problem(path, "one", "two").message
     write(path, {"three": ["x"]})
     assert "none of this table does" in problem(path).message
 

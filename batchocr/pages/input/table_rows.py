@@ -42,6 +42,8 @@ def table_entries(
             raise UnsupportedError(f"--document-column has to name the column that holds documents: {which}")
         if name_column is not None and name_column not in schema.names:
             raise UnsupportedError(f"there is no --name-column {name_column}, but {', '.join(schema.names)}")
+        if name_column is not None and _is_no_name(schema.field(name_column).type):
+            raise UnsupportedError(f"--name-column {name_column} has neither text nor numbers")
         index, kind = schema.get_field_index(column), schema.field(column).type
         is_struct = pa.types.is_struct(kind) and kind.get_field_index("path") >= 0
         of_names = name_column or (f"{column}.path" if is_struct else "")
@@ -93,6 +95,10 @@ class TableRows:
 def _open(file: BinaryIO) -> pq.ParquetFile:
     """The table, of which no more is read at a time than a page."""
     return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+
+
+def _is_no_name(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _holds_documents(kind: pa.DataType) -> bool:
