@@ -115,6 +115,13 @@ ROWS = st.builds(
 ENTRIES = st.builds(OutlineEntry, st.integers(-1, 9), st.text(max_size=9), st.integers(-1, 5), st.none() | SHARES)
 
 
+def test_a_text_whose_box_has_its_sides_swapped_is_read() -> None:
+    boxes = (0.0, 0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 1.0)
+    blocks = tuple(Block("text", box, 0, f"text {number}", False) for number, box in enumerate(boxes))
+    document = assemble("a", [PageResult("a", 0, "ok", blocks=blocks)], [], unfinished=False)
+    assert [part.content for part in document.parts if isinstance(part, Piece)] == ["text 0", "text 1"]
+
+
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ROWS, max_size=5), st.lists(ENTRIES, max_size=5), st.booleans())

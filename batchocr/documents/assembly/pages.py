@@ -167,7 +167,8 @@ def _find_ended(texts: Sequence[Draft]) -> None:
     for at, (x0, y0, x1, y1) in enumerate(boxes):
         if y1 - y0 < _TWO_LINES * least_height:
             near = boxes[max(0, at - _NUM_NEAR) : at + _NUM_NEAR]
-            texts[at].is_ended = x1 < median(box[2] for box in near if box[0] <= x1 and x0 <= box[2]) - _RAGGED
+            beside = [box[2] for box in near if box[0] <= x1 and x0 <= box[2]] or [x1]  # none if its sides are swapped
+            texts[at].is_ended = x1 < median(beside) - _RAGGED
 
 
 def _is_shown(block: Block) -> bool:

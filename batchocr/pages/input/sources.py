@@ -233,8 +233,6 @@ def _nothing_found(inputs: Sequence[str | Document], documents: Collection[Docum
     texts = ["stdin, which names none" if name == "-" else valid_text(name) for name in names]
     problems = [found.message for document in islice(documents, _MAX_NAMED) if (found := document.problem)]
     others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
-    if problems and not others:
-        return f"no document to read: {'; '.join(problems)} (the current folder is {os.getcwd()})"
     return (
         f"no document to read; looked in {', '.join(texts) or 'nothing'}: "
         f"{'; '.join(problems) or 'no document is there'}{others}. An INPUT is a file, a folder with files of these "
