@@ -158,7 +158,9 @@ class SourceFiles:
     def finding(self, source: str, doc_id: str | None, *, outline: bool = True) -> Steps[SourceFile | Failure]:
         """Steps: as in `find`. outline: whether to read that of a PDF."""
         failure = Failure("not_found", f"{source} is not there: say with --input where the documents are")
-        for path in self._candidates(source) if doc_id else ():  # of one that could not be opened there is nothing
+        if not doc_id:  # it could not be opened
+            return failure
+        for path in self._candidates(source):
             found: Opened | Failure = yield OpenDocument(0, path, outline)
             if isinstance(found, Failure):
                 failure = found
