@@ -42,6 +42,8 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 _TAIL_BYTES = 2048
 _MAX_OUTPUT_BYTES = 2**20
 _DEATH_S = 2.0
+_EXIT_CODE_S = 10.0
+"""How long what has closed its channel may take to end: a busy machine is slow, and only the exit code says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class Child(Generic[Sent, Received, Passed]):
     def death(self) -> Death:
         """What it died of and what it said last. Call this once it has closed its channel, and before `close`."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_DEATH_S)
+            self._process.wait(_EXIT_CODE_S)
         code = self._process.returncode
         if code == -signal.SIGKILL:
             return _killing(self._name, self._oom_kills_before, num_oom_kills())
