@@ -226,7 +226,9 @@ QuietCheck = Annotated[
     bool, flag("--quiet", "-q", panel=_LOGGING, help="Only warnings and errors: the exit code says the rest.")
 ]
 AsJson = Annotated[bool, flag("--json", panel=_LOGGING, help="Print one JSON object, and log in JSON.")]
-Verbose = Annotated[bool, flag("--verbose", panel=_LOGGING, help="Log internal events, and show tracebacks.")]
+Verbose = Annotated[
+    bool, flag("--verbose", panel=_LOGGING, help="Log internal events, show tracebacks, print the whole report.")
+]
 LogFormat = Annotated[
     console.LogFormat,
     flag("--log-format", panel=_LOGGING, metavar="text|json", default="text", help="json: one object per line."),

@@ -66,7 +66,7 @@ def run(
             config, inputs, out=out, stop=stop, progress=None if quiet else console.progress_on_stderr()
         )
         if log_format == "text" and not quiet and not finished.nothing_to_do:
-            write_line(f"\n{printable_lines(format_table(finished))}\n")
+            write_line(f"\n{printable_lines(format_table(finished, details=verbose))}\n")
         _conclude(finished, config, out)
     assert finished.exit_code is not None  # a run that an error ends returns no report
     raise typer.Exit(finished.exit_code)

@@ -238,6 +238,11 @@ def test_the_table_fits_a_terminal_and_says_what_matters() -> None:
     assert any(line.split()[:2] == ["bottleneck", "unknown:"] for line in lines)
 
 
+def test_without_details_the_table_says_what_came_of_the_run_and_how_fast_it_was() -> None:
+    labels = [line[:12].strip() for line in format_table(busy({"vit": 8.0}), details=False).splitlines()[1:]]
+    assert [label for label in labels if label] == ["items", "errors", "per second", "device", "stage", "vit"]
+
+
 def test_the_table_reads_well_for_a_single_slow_page() -> None:
     counted = Ledger(documents=1, found=1)
     counted.add_result(OK)

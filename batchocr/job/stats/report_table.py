@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import timedelta
+from itertools import chain
 
 from batchocr.data import counted
 from batchocr.job.stats.bottleneck import SIZE_OPTIONS
@@ -18,9 +19,11 @@ _SLOW = 0.1
 """Two decimals of fewer pages/s than this would say too little."""
 
 
-def format_table(report: Report) -> str:
-    """The report as lines of at most 100 columns: a heading, what was read, a line per stage, the bottleneck."""
-    summary = [line for label, text in _summary(report) for line in _labelled(label, text)]
+def format_table(report: Report, *, details: bool = True) -> str:
+    """The report as lines of at most 100 columns: a heading, what was read, a line per stage, the bottleneck.
+    details: with what only some readers look for, too."""
+    said = chain(_summary(report), _details(report) if details else ())
+    summary = [line for label, text in said for line in _labelled(label, text)]
     bottleneck = _labelled("bottleneck", report.bottleneck)
     return "\n".join([_heading(report), "", *summary, "", *_stages(report), "", *bottleneck])
 
@@ -34,7 +37,7 @@ def _heading(report: Report) -> str:
 
 
 def _summary(report: Report) -> Iterator[tuple[str, str]]:
-    """What there is to say, each with its label; empty if there is nothing."""
+    """What came of the run and how fast it was, each with its label; empty if there is nothing."""
     yield "items", _items(report)
     yield "errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items())
     if report.worse_pages:
@@ -43,17 +46,21 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     kept = {"of documents that are not there": report.rows_gone, "not asked for": report.rows_not_asked}
     yield "other rows", ", ".join(f"{count:,} {which}" for which, count in kept.items() if count)
     yield "input", describe_skipped(report.skipped_files)
-    yield "per page", _figures(asdict(report.per_page))
     rates = {"image_tokens": report.image_tokens_per_second, "output_tokens": report.output_tokens_per_second}
     yield "per second", _figures(rates)
     if report.saved.questions or report.saved.pages:
         yield "saved", _figures(asdict(report.saved))
-    for name, measure in (("ink outside", report.ink_outside), ("text layer", report.text_layer_agreement)):
-        if measure.pages:
-            yield name, _figures(asdict(measure))
     yield "device", _device(report.device)
     if len(report.engines) > 1:
         yield from (("", f"{engine.device}: {_device(engine)}") for engine in report.engines)
+
+
+def _details(report: Report) -> Iterator[tuple[str, str]]:
+    """What the pages were like, what the run held, and its settings."""
+    yield "per page", _figures(asdict(report.per_page))
+    for name, measure in (("ink outside", report.ink_outside), ("text layer", report.text_layer_agreement)):
+        if measure.pages:
+            yield name, _figures(asdict(measure))
     yield "queue", _figures(asdict(report.embedding_queue))
     yield "host", _figures(asdict(report.host_memory) | {"workers": report.workers})
     yield "settings", _figures(report.settings)
