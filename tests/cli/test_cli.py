@@ -305,7 +305,7 @@ def test_a_run_with_nothing_to_do_says_so_in_one_line() -> None:
 
 def test_no_setting_in_the_report_can_move_the_cursor() -> None:
     body = "from dataclasses import replace; return replace(report(), settings={'model': 'red\\x1b[31m'})"
-    assert r"model red\x1b[31m" in command(*RUN, body=body)[2]
+    assert r"model red\x1b[31m" in command(*RUN, "--verbose", body=body)[2]
 
 
 def test_too_little_memory_is_no_bug() -> None:
