@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import groupby
@@ -161,3 +161,21 @@ def test_rows_that_stay_are_the_rows_that_were_there_whatever_stands_between_the
             assert [after.digest] == digests
             assert after.columns.num_rows == len(expected)
             assert list(after.rows(start, stop)) == expected[start:stop]
+
+
+@pytest.mark.parametrize("hashed", [hash, len])
+def test_a_document_is_found_by_its_name_and_its_content_also_where_hashes_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, hashed: Callable[[str], int]
+) -> None:
+    rows = [
+        PageResult("b.pdf", None, "failed", doc_id="1" * 64),
+        PageResult("a.pdf", 0, "ok", doc_id="1" * 64),
+        PageResult("c.pdf", 0, "ok", doc_id="1" * 64),
+        PageResult("é.pdf", 0, "ok", doc_id="2" * 64),
+    ]
+    monkeypatch.setattr("batchocr.tables.settled.hash", hashed, raising=False)
+    with table_of("table.parquet", rows) as (_, table):
+        columns = table.columns
+        assert [columns.document_of(row.source) for row in rows] == [0, 1, 2, 3]
+        assert columns.document_of("d.pdf") is None
+        assert [columns.source_of(number * 64) for number in "123"] == ["a.pdf", "é.pdf", None]
