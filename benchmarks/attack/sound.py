@@ -64,7 +64,8 @@ def see(path: Path) -> Iterator[Seen]:
         yield from ((_reason(error), drawn is not None and bool(drawn.any())) for drawn in second)
         return
     with closing(document):
-        for index, drawn in enumerate(second):
+        pages = second if _is_pdf(path) else second[: document.page_count]  # a preview or a mask is no page
+        for index, drawn in enumerate(pages):
             yield _see_page(document, index, drawn)
 
 
@@ -83,9 +84,13 @@ def _second_reading(path: Path) -> list[Darkness | None]:
     if _BROKEN.search(path.name):
         return []
     try:
-        return _by_pdfium(path) if b"%PDF" in path.read_bytes()[:1024] else _by_pillow(path)
+        return _by_pdfium(path) if _is_pdf(path) else _by_pillow(path)
     except (pypdfium2.PdfiumError, MemoryError, Warning, *DECODING_ERRORS):
         return []
+
+
+def _is_pdf(path: Path) -> bool:
+    return b"%PDF" in path.read_bytes()[:1024]
 
 
 def _by_pdfium(path: Path) -> list[Darkness | None]:
