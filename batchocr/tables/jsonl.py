@@ -128,12 +128,12 @@ class JsonLinesTable:
             self._file.seek(0)
             _require_same_table(self._path, hashlib.file_digest(self._file, "sha256").hexdigest())
             self._file.seek(0)
-            return SettledColumns(self._batches(), self._settled)
+            return SettledColumns(self._looked_at(), self._settled)
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _looked_at(self) -> Iterator[pa.Table]:
         while lines := list(islice(self._file, _LOOKED_AT_ONCE)):
             self._offsets.extend(accumulate(map(len, lines[1:]), initial=self._offsets[-1] + len(lines[0])))
-            yield pa.RecordBatch.from_pylist([parse(line) for line in lines], schema=SETTLED_SCHEMA)
+            yield pa.Table.from_pylist([parse(line) for line in lines], schema=SETTLED_SCHEMA)
 
     def _settled(self, start: int, stop: int) -> pa.Table:
         return pa.Table.from_pylist([parse(self._line(row)) for row in range(start, stop)], schema=SETTLED_SCHEMA)

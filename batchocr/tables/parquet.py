@@ -51,8 +51,8 @@ _MAX_TAIL_BYTES = 1 << 20
 
 _CHUNK_BYTES = 1 << 20
 
-_LOOKED_AT_ONCE = 1 << 11
-"""Rows, when only a few columns are read."""
+_GROUPS_AT_ONCE = 8
+"""Row groups, when only a few columns are read. One reader of all of a million rows kept 80 MB to the end."""
 
 _SOUND: set[tuple[int, int, int, int]] = set()
 """Files whose digest this process has compared, by device, inode, size and time of change: each is hashed once."""
@@ -204,10 +204,13 @@ class ParquetTable:
         """The rows without their text."""
         return SettledColumns(self.looked_at(), self.settled)
 
-    def looked_at(self) -> Iterator[pa.RecordBatch]:
+    def looked_at(self) -> Iterator[pa.Table]:
         """Yield all rows, with the columns that are looked at."""
-        with self._sound():
-            yield from self._parquet.iter_batches(_LOOKED_AT_ONCE, columns=self._names)
+        groups = range(len(self._ends))
+        for first in groups[::_GROUPS_AT_ONCE]:
+            with self._sound():
+                several = self._parquet.read_row_groups(groups[first : first + _GROUPS_AT_ONCE], self._names)
+            yield several
 
     def settled(self, start: int, stop: int) -> pa.Table:
         """The same, of these rows."""

@@ -240,7 +240,7 @@ class PartsTable:
         for part, begin, end in self.divided(start, stop):
             yield self._part(part), begin - self._starts[part], end - self._starts[part]
 
-    def _looked_at(self, name: str) -> Iterator[pa.RecordBatch]:
+    def _looked_at(self, name: str) -> Iterator[pa.Table]:
         with closing(self._opened(name)) as part:
             yield from part.looked_at()
 

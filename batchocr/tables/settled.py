@@ -39,8 +39,6 @@ LEAVES: Final = {*SETTLED_SCHEMA.names, "blocks.list.element.confidence", "block
 STATUSES: Final[Sequence[Status]] = get_args(Status)
 ERROR_KINDS: Final[Sequence[ErrorKind]] = get_args(ErrorKind)
 _NULL: Final = -(1 << 63)
-_MOST_OBJECTS: Final = 1 << 16
-"""Of Python at a time, where a table is looked at as a whole."""
 _OF_INDEX: Final = [field.name for field in fields(IndexedRow) if field.name not in ("offset", "length")]
 
 Version = tuple[int | None, int | None]
@@ -91,12 +89,12 @@ def read(row: PageResult | Unread) -> PageResult:
 class SettledColumns:
     """The rows of a table without their text. What is null is negative.
 
-    batches: all rows, in order, with columns of SETTLED_SCHEMA. read: the same, of the rows from one number up to
+    tables: all rows, in order, with columns of SETTLED_SCHEMA. read: the same, of the rows from one number up to
     another. Of a table of an earlier version, some columns may be missing.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], read: Callable[[int, int], pa.Table]) -> None:
-        parts = [_Arrays(table) for table in _undivided(batches)]
+    def __init__(self, tables: Iterable[pa.Table], read: Callable[[int, int], pa.Table]) -> None:
+        parts = [_Arrays(table) for table in _undivided(tables)]
 
         def joined(name: str) -> Array:
             return np.concatenate([getattr(part, name) for part in parts])
@@ -114,8 +112,8 @@ class SettledColumns:
         self._is_uniform = joined("is_uniform")
         self.first: Numbers = np.append(0, np.cumsum(joined("length")))
         """The first row of each document, and at the end the number of rows."""
-        self.sources = pa.concat_arrays([part.source for part in parts])
-        self._doc_ids = pa.concat_arrays([part.doc_id for part in parts])
+        self.sources = pa.chunked_array([part.source for part in parts], pa.string())
+        self._doc_ids = pa.chunked_array([part.doc_id for part in parts], pa.string())
         self._read = read
 
     @property
@@ -167,11 +165,10 @@ class SettledColumns:
 
 
 class _Places:
-    """Where each string of an Arrow array is. It takes 16 bytes for each, a dictionary some 200."""
+    """Where each string of an Arrow column is. It takes 16 bytes for each, a dictionary some 200."""
 
-    def __init__(self, values: pa.StringArray) -> None:
-        starts = range(0, len(values), _MOST_OBJECTS)
-        strings = chain.from_iterable(values.slice(start, _MOST_OBJECTS).to_pylist() for start in starts)
+    def __init__(self, values: pa.ChunkedArray) -> None:
+        strings = chain.from_iterable(chunk.to_pylist() for chunk in values.iterchunks())
         hashes = np.fromiter(map(hash, strings), np.int64, len(values))
         self._values = values
         self._order = np.argsort(hashes, kind="stable")
@@ -241,13 +238,12 @@ def _shares(values: Any, unknown: float) -> NDArray[np.float64]:
     return shares
 
 
-def _undivided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _undivided(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the rows divided otherwise, so that all of a document are together."""
     rest = SETTLED_SCHEMA.empty_table()
-    for batch in batches:
-        given = pa.Table.from_batches([batch])
+    for given in tables:
         both = pa.concat_tables([rest, given], promote_options="default")  # parts may be of different versions
-        table = both.combine_chunks() if len(rest) else given
+        table = both.combine_chunks()
         last = int(np.flatnonzero(_differs(table["source"].combine_chunks()))[-1]) if len(table) else 0
         yield table.slice(0, last)
         rest = table.slice(last)

@@ -107,8 +107,8 @@ def test_the_rows_asked_for_and_the_documents_that_need_no_look_are_those_that_a
     given: list[PageResult], pages: str | None, retry_failed: bool | None
 ) -> None:
     spec = parse_page_spec(pages) if pages else None
-    batch = pa.RecordBatch.from_pylist([*map(to_row, given)], schema=PAGE_SCHEMA)
-    columns = SettledColumns([batch[:3], batch[3:]], lambda start, stop: pa.Table.from_batches([batch[start:stop]]))
+    table = pa.Table.from_pylist([*map(to_row, given)], schema=PAGE_SCHEMA)
+    columns = SettledColumns([table[:3], table[3:]], lambda start, stop: table[start:stop])
     asked, numbers = columns.asked(spec, retry_failed)
     expected, sources, num_rows = [], [], 0
     for source, group in groupby(given, key=lambda row: row.source):
