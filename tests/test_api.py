@@ -142,6 +142,7 @@ def test_an_engine_that_breaks_ends_the_run_with_its_error_and_the_next_one_read
     assert [row.status for row in ocr.process(letters[0])] == ["ok"]
 
 
+@pytest.mark.long
 def test_one_model_reads_for_one_loop_at_a_time(ocr: Ocr, letters: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
     ocr.run(letters[0], out=out)
@@ -273,6 +274,7 @@ def test_an_input_that_is_no_path_and_no_document_is_refused(ocr: Ocr, letters: 
             ocr.process(inputs)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_what_nothing_loaded_depends_on_can_be_chosen_for_each_call(ocr: Ocr, tmp_path: Path) -> None:
     document, out = draw_pdf(tmp_path / "three.pdf", "One", "Two", "Three"), tmp_path / "table.jsonl"
     ocr.run(document, out=out, pages="2-3")

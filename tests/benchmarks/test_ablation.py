@@ -17,6 +17,7 @@ from benchmarks.gpu.ablation import Variant
 from tests.engine.test_cuda_layers import CPU, OPS
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_answers_of_a_lever_are_compared_and_what_cannot_be_had_has_not_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

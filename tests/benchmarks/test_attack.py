@@ -34,6 +34,7 @@ def test_every_campaign_runs_and_counts_all_it_did(tmp_path: Path, monkeypatch: 
     assert faults["mutated"] == faults["cut"] == faults["markdown"] == faults.get("kills", 0) == 0
 
 
+@pytest.mark.long
 def test_a_document_that_crashes_its_worker_is_a_fault_and_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_a_replay_asks_for_blocks_behind_their_layout_and_gets_all_it_asked_for(
     assert meter.patches == sum(work.patches for work in result.work)
 
 
+@pytest.mark.long
 def test_a_detectors_layouts_are_followed_by_the_blocks_of_the_page(tmp_path: Path) -> None:
     model = load(write_checkpoint(tmp_path, SMOKE_SHAPE, torch.float32), "cpu")
     page = dense_trace(1).shrunk(0.1).pages[0]

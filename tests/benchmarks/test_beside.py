@@ -81,6 +81,7 @@ def test_both_engines_are_compared_row_by_row(folder: Path, tmp_path: Path, caps
     assert "batchocr / vLLM, pages/s: " in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_what_was_measured_stays_where_vllm_fails(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def test_the_verdict_says_what_is_wrong_and_what_is_not_done() -> None:
     assert verdict(wrong, parts, []).startswith("correct: no (norms, model); ")
 
 
+@pytest.mark.long
 def test_a_part_that_is_cut_off_leaves_no_process(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     program = f"""

@@ -158,6 +158,7 @@ def test_wrong_flags_are_wrong_usage(arguments: tuple[str, ...], said: str) -> N
     assert said in json.loads(done.stderr.splitlines()[-1])["message"]
 
 
+@pytest.mark.long
 def test_ctrl_c_while_pages_are_read_ends_it_and_leaves_no_process(tmp_path: Path, model: Path) -> None:
     draw_pdf(tmp_path / "a.pdf", *map(str, range(100)))
     program = command(tmp_path / "a.pdf", "--model", model, "--read", "100", name="inspect")

@@ -52,7 +52,7 @@ def test_a_review_page_that_is_being_written_is_removed(tmp_path: Path, number: 
 
 
 @pytest.mark.parametrize(
-    "name", ["view", "verify", *(pytest.param(name, marks=pytest.mark.long) for name in ("export", "compare", "merge"))]
+    "name", ["view", *(pytest.param(name, marks=pytest.mark.long) for name in ("verify", "export", "compare", "merge"))]
 )
 def test_a_table_that_is_being_fetched_leaves_no_copy(tmp_path: Path, name: str) -> None:
     asked, go_on = threading.Event(), threading.Event()

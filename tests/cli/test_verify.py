@@ -342,7 +342,9 @@ def test_quiet_prints_nothing_but_errors(tmp_path: Path, documents: Path) -> Non
     assert (code, shown, "there is no table" in log) == (6, "", True)
 
 
-@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize(
+    "form", [pytest.param((), id="text"), pytest.param(("--json",), marks=pytest.mark.long, id="json")]
+)
 def test_a_standard_output_that_is_full_is_an_error_that_says_so(
     tmp_path: Path, documents: Path, form: tuple[str, ...]
 ) -> None:

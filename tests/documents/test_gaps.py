@@ -138,6 +138,7 @@ def test_no_rows_make_it_raise_and_no_block_comes_out_twice(
         assert len(set(placed)) == len(placed)
 
 
+@pytest.mark.long
 def test_a_page_of_2000_blocks_of_any_type_takes_time_in_proportion() -> None:
     long = "word " * 200_000
     started = time.perf_counter()

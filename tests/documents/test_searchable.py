@@ -530,6 +530,7 @@ AS_READ = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", AS_READ)
 def test_an_image_has_the_shape_and_the_brightness_that_it_was_read_in(desk: Desk, name: str) -> None:
     with pymupdf.open("pdf", desk.export(AS_READ[name], [paragraph()], suffix="png")) as document:

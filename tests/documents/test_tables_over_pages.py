@@ -192,6 +192,7 @@ def test_a_row_of_its_own_at_the_top_of_a_page_stays_one() -> None:
     assert one.content is not None and both in one.content
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
     many = 10_000

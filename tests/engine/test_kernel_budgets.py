@@ -79,7 +79,9 @@ def compiled(launches: Sequence[Launch], architecture: int) -> list[KernelResour
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "architecture", [90, *(pytest.param(other, marks=pytest.mark.long) for other in ARCHITECTURES if other != 90)]
+)
 def test_every_kernel_keeps_its_budget_on_every_architecture(architecture: int) -> None:
     kernels = compiled(LAUNCHES, architecture)
     assert [kernel for kernel in kernels if not BUDGETS[kernel.kernel].is_kept_by(kernel)] == []
@@ -93,6 +95,7 @@ def test_every_kernel_compiles_for_every_architecture_fits_its_memory_and_spills
         assert kernel.shared_bytes <= SHARED_BYTES_OF_SM_86, kernel
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_kernel_compiles_for_a_t4() -> None:
     for launch in LAUNCHES:

@@ -122,6 +122,7 @@ def test_a_token_that_would_close_a_long_ngram_again_is_not_chosen(device: torch
     assert chosen_by_both(logits, rows) == [loop[105 % 7], 44]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_true_vocabulary_and_blocks_choose_as_the_reference_does(device: torch.device) -> None:
     vocab_size = 151_936

@@ -125,6 +125,7 @@ def test_of_pages_that_are_only_claimed_a_hundred_have_rows(tmp_path: Path) -> N
                     document.render(page_index)
 
 
+@pytest.mark.long
 def test_a_large_image_is_in_memory_once_while_it_is_reduced(tmp_path: Path) -> None:
     edge = 6_000
     Image.new("RGB", (edge, edge), "white").save(tmp_path / "large.png")

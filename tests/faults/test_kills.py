@@ -122,6 +122,7 @@ def require_honest_report(out: Path, exit_reason: str) -> None:
     assert items["not_reached"] or report["documents_not_opened"]
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_ends_at_once_and_the_run_can_go_on(job: Job, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
     at_any_distance = "from batchocr.cli import signals; signals.SAME_KEYSTROKE_S = 0.0"

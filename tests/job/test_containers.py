@@ -274,7 +274,7 @@ def test_rows_from_an_archive_come_in_its_order_beside_files(folder: Path, optio
     assert {row.status for row in read} <= {"ok", "degraded"}
 
 
-@pytest.mark.parametrize("container", ["x.zip", "x.parquet", "x.tar.gz"])
+@pytest.mark.parametrize("container", ["x.zip", pytest.param("x.parquet", marks=pytest.mark.long), "x.tar.gz"])
 def test_a_container_in_a_store_has_the_same_rows(
     container: str,
     folder: Path,
@@ -330,7 +330,13 @@ def test_a_page_from_an_archive_is_drawn_again(
         assert isinstance(files.find(f"{current}/{container}/b/broken.pdf", None), Failure)
 
 
-@pytest.mark.parametrize("ending", ["", "from batchocr.cli.signals import leave; leave(0)"], ids=["Python", "command"])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param("", marks=pytest.mark.long, id="Python"),
+        pytest.param("from batchocr.cli.signals import leave; leave(0)", id="command"),
+    ],
+)
 def test_a_compressed_tar_is_unpacked_once_and_that_is_removed_at_the_end(ending: str, folder: Path) -> None:
     make_tar(folder, "x.tar.gz")
     program = Path("program.py")

@@ -207,6 +207,7 @@ def test_the_command_takes_a_folder(archive: Path, usual: dict[str, Any]) -> Non
     assert len(list((archive / "other").glob("*.parquet"))) == 1
 
 
+@pytest.mark.long
 def test_a_file_that_was_touched_gets_its_new_time_when_any_part_is_written(
     archive: Path, usual: dict[str, Any]
 ) -> None:
@@ -221,6 +222,7 @@ def test_a_file_that_was_touched_gets_its_new_time_when_any_part_is_written(
     assert rows_in(out) == anew(archive, usual)
 
 
+@pytest.mark.long
 def test_a_run_that_failed_before_it_had_a_row_leaves_a_folder_that_can_be_used(
     archive: Path, usual: dict[str, Any]
 ) -> None:
@@ -240,12 +242,14 @@ def test_parts_that_a_killed_run_has_left_are_cleared_away(archive: Path, usual:
     assert not left.exists()
 
 
+@pytest.mark.long
 def test_the_report_of_a_folder_is_named_where_it_is(archive: Path, usual: dict[str, Any]) -> None:
     for out in (archive / "table", f"{archive}/table/"):
         done = run_command(archive / "in", "--out", out, "--model", usual["model"], "--dpi", "72")
         assert f"the report {archive}/table/report.json" in done.stderr
 
 
+@pytest.mark.long
 def test_folders_are_verified_by_their_names_also_those_of_a_glob_that_the_shell_has_expanded(
     archive: Path, usual: dict[str, Any]
 ) -> None:

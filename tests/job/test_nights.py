@@ -179,6 +179,7 @@ def test_a_table_of_the_version_before_is_hashed_once_and_not_read(
     assert not opened
 
 
+@pytest.mark.long
 @PARQUET
 def test_other_pages_are_read_beside_those_that_are_there(
     archive: Path, usual: dict[str, Any], opened: Counter[str], name: str
@@ -231,7 +232,15 @@ KILLED_AT = {
 
 
 @PARQUET
-@pytest.mark.parametrize("moment", KILLED_AT)
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "after the table is in its place",
+        pytest.param("before its report is written", marks=pytest.mark.long),
+        pytest.param("before the table takes its place", marks=pytest.mark.long),
+        "between a table and its metadata",
+    ],
+)
 def test_a_kill_at_the_end_of_a_night_costs_nothing_but_the_report(
     archive: Path, usual: dict[str, Any], opened: Counter[str], name: str, moment: str
 ) -> None:
@@ -296,6 +305,7 @@ def test_a_table_that_is_deleted_during_an_unfinished_run_is_read_again(
     assert texts(read_rows(out)) == texts(anew(archive, usual))
 
 
+@pytest.mark.long
 def test_another_table_that_takes_its_place_is_continued_in_its_stead(
     archive: Path, usual: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -317,6 +327,7 @@ def test_a_table_that_is_damaged_meanwhile_is_refused(archive: Path, usual: dict
     assert out.read_bytes() == content and journal_path(out).exists()
 
 
+@pytest.mark.long
 def test_overwrite_continues_nothing_also_after_a_kill(archive: Path, usual: dict[str, Any]) -> None:
     out = archive / "table.parquet"
     job = Job(usual["model"], archive / "in", [])

@@ -150,6 +150,7 @@ def test_a_table_that_is_replaced_in_the_store_while_a_run_is_at_work_is_not_mix
     assert night(archive, usual, name).items.already_done == 5 * PAGES + 1
 
 
+@pytest.mark.long
 def test_parts_that_were_not_put_are_put_by_the_same_command(
     store: ObjectStore, archive: Path, usual: dict[str, Any]
 ) -> None:
@@ -167,7 +168,14 @@ def test_parts_that_were_not_put_are_put_by_the_same_command(
 
 
 @FOLDER
-@pytest.mark.parametrize("moment", ["before the table takes its place", "after that", "while it is put"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("before the table takes its place", marks=pytest.mark.long),
+        pytest.param("after that", marks=pytest.mark.long),
+        "while it is put",
+    ],
+)
 def test_a_kill_costs_nothing(store: ObjectStore, archive: Path, usual: dict[str, Any], name: str, moment: str) -> None:
     draw_pdf(archive / "in" / "a.pdf", "a")
     draw_pdf(archive / "in" / "d.pdf", "changed")
@@ -189,6 +197,7 @@ def test_a_kill_costs_nothing(store: ObjectStore, archive: Path, usual: dict[str
     assert not [file for file in (archive / "work").rglob("*") if file.is_file()]
 
 
+@pytest.mark.long
 def test_a_run_on_another_machine_continues_a_folder_that_was_put_in_part(
     store: ObjectStore, archive: Path, usual: dict[str, Any]
 ) -> None:
@@ -203,6 +212,7 @@ def test_a_run_on_another_machine_continues_a_folder_that_was_put_in_part(
     assert [row.source for row in rows_of("table/")][:3] == ["a.pdf", "b.pdf", "d.pdf"]
 
 
+@pytest.mark.long
 def test_overwrite_leaves_no_row_of_before_in_a_folder(
     store: ObjectStore, archive: Path, usual: dict[str, Any]
 ) -> None:

@@ -60,6 +60,7 @@ def test_documents_in_a_store_give_the_rows_that_files_give(
     assert sorted(fetched) == sorted(f"/samples/in/{path.name}" for path in folder.iterdir()), "each once"
 
 
+@pytest.mark.long
 def test_a_run_is_continued_by_the_size_and_time_of_the_objects(
     store: ObjectStore, options: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_table_that_may_not_be_put_is_refused_before_the_work(
     assert store.keys("readonly") == ["in/a.pdf"]
 
 
+@pytest.mark.long
 def test_who_may_get_and_put_need_not_list_or_delete(
     store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
 ) -> None:

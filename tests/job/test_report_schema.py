@@ -43,6 +43,7 @@ def test_a_run_says_what_it_was_in_its_report_and_its_log_as_the_schemas_say(mod
     assert report["ended"].endswith("+00:00")
 
 
+@pytest.mark.long
 def test_a_run_that_fails_has_a_report_as_the_schema_says(model: Path, tmp_path: Path) -> None:
     draw_pdf(tmp_path / "a.pdf", "one")
     (tmp_path / "model").mkdir()

@@ -143,6 +143,7 @@ def test_no_page_of_another_file_stands_under_the_name_of_the_one_that_was_there
     assert texts(read_rows(out)) == texts(read_rows(tmp_path / "whole.parquet"))
 
 
+@pytest.mark.long
 def test_a_document_that_was_cut_off_since_it_was_read_is_named_and_an_exit_code_once(
     job: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -150,7 +150,7 @@ def test_a_file_that_is_named_and_not_there_keeps_its_rows_and_counts_as_failed(
     assert (report.pages_read, report.rows_gone, report.exit_code) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("prune", [False, True])
+@pytest.mark.parametrize("prune", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_wrong_password_does_not_cost_the_pages_that_were_read(
     share: Path, options: dict[str, Any], prune: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

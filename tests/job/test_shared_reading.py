@@ -231,6 +231,7 @@ def test_of_two_runs_on_one_cache_one_is_killed_while_it_writes_and_neither_tabl
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+@pytest.mark.long
 def test_an_engine_that_fails_while_pages_wait_for_one_another_changes_no_row(
     documents: Path, model: Path, tmp_path: Path, alone: list[PageResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:

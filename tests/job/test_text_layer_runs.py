@@ -30,6 +30,7 @@ def rows_of(path: Path) -> list[PageResult]:
     return list(open_table(path).rows())
 
 
+@pytest.mark.long
 def test_off_and_check_differ_in_the_agreement_alone(tmp_path: Path, model: Path, article: Path) -> None:
     off, check = (tmp_path / f"{name}.parquet" for name in ("off", "check"))
     batchocr.run(article, out=off, model=model, text_layer="off", **OPTIONS)

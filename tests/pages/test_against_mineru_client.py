@@ -116,6 +116,7 @@ def test_what_the_sample_model_reads_is_what_it_reads_for_minerus_client(sample_
     assert readings(rows) == read_by_mineru(folder, rows, model, max_new_tokens=1024)
 
 
+@pytest.mark.long
 def test_figures_are_read_as_by_minerus_client(sample_data: Path) -> None:
     folder, model = sample_data / "documents", QUICK_MODEL
     rows = read_by_us(folder / "article.pdf", model, max_new_tokens=256, figures="read", pages="1")

@@ -103,6 +103,7 @@ def test_it_is_written_about_once_a_second_and_not_more_often(tmp_path: Path, mo
     cache.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_several_runs_write_into_one_at_once(tmp_path: Path) -> None:
     script = (

@@ -215,6 +215,7 @@ def test_the_rounds_of_an_engine_that_is_killed_are_answered_by_another_and_nobo
     assert [use.num_lost for use in engines.uses()] == [1, 0]
 
 
+@pytest.mark.long
 def test_an_engine_that_hangs_is_replaced_once_its_step_takes_much_longer_than_it_should(
     make: Callable[[str], Engines], monkeypatch: pytest.MonkeyPatch
 ) -> None:

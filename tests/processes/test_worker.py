@@ -346,7 +346,7 @@ signal.pause()
 """
 
 
-@pytest.mark.parametrize("behaviour", ["read", "hang"])
+@pytest.mark.parametrize("behaviour", ["read", pytest.param("hang", marks=pytest.mark.long)])
 def test_a_run_that_is_killed_leaves_no_worker(tmp_path: Path, behaviour: str) -> None:
     path = draw_page(tmp_path / "a.png", behaviour)
     command = [sys.executable, "-c", KILLED, path, *worker_entry.COMMAND]

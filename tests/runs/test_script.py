@@ -26,6 +26,7 @@ assert "torch" not in sys.modules, "torch was loaded"
 """
 
 
+@pytest.mark.long
 def test_a_script_needs_no_main_guard_and_may_leave_its_loop_and_its_folder_shadows_no_library(
     model: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from tests.support.running import draw_pdf
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_verify_names_documents_as_the_run_does(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for path in (Path("a/x.pdf"), Path("b/x.pdf"), Path("c.pdf")):

@@ -148,7 +148,7 @@ def test_what_is_fetched_is_what_was_put(store: ObjectStore) -> None:
 @pytest.mark.parametrize(
     ("size", "count", "fault", "method"),
     [
-        (3, 2, answering("503 Slow Down", "SlowDown"), "HEAD"),
+        pytest.param(3, 2, answering("503 Slow Down", "SlowDown"), "HEAD", marks=pytest.mark.long),
         (3, 1, answering("503 Slow Down", "SlowDown"), "GET"),
         (30_000, 1, answering("503 Slow Down", "SlowDown"), "GET"),
         (30_000, 1, breaking_off, "GET"),
@@ -181,6 +181,7 @@ def test_a_refusal_has_a_reason_and_no_secret(store: ObjectStore, fault: Fault, 
             assert SECRET not in str(refused.value)
 
 
+@pytest.mark.long
 def test_a_store_that_is_too_busy_is_given_up(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "_ATTEMPTS", 2)
     with store.failing(answering("503 Slow Down", "SlowDown")), pytest.raises(UnreadableError, match="too busy"):
