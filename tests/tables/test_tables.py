@@ -298,14 +298,14 @@ def test_other_suffixes_are_a_usage_error_that_names_the_two() -> None:
         table_for(Path("results.csv"))
 
 
-def test_a_row_group_ends_with_a_document_unless_that_has_hundreds_of_pages(tmp_path: Path) -> None:
+def test_a_row_group_ends_with_a_document_unless_that_has_thousands_of_pages(tmp_path: Path) -> None:
     out = tmp_path / "results.parquet"
-    lengths = [250, 10, 255, 2, 1200, 3]
+    lengths = [1000, 40, 1020, 8, 4800, 12]
     rows = [replace(PAGES[0], source=f"{length}.pdf", page_index=page) for length in lengths for page in range(length)]
     parquet.write(out, rows, METADATA)
     assert pq.read_schema(out).equals(PAGE_SCHEMA)
     metadata = pq.ParquetFile(out).metadata
-    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [260, 257, 512, 512, 179]
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1040, 1028, 2048, 2048, 716]
     assert list(parquet.read_rows(out)) == rows
 
 
