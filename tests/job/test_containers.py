@@ -17,8 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -40,6 +38,7 @@ from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.reader import Reader
 from batchocr.tables.known_members import known_within
+from tests.support.containers import MAKERS, make_table, make_tar, make_zip
 from tests.support.listing import make, problem_kind, sources
 from tests.support.object_store import ObjectStore
 from tests.support.running import draw_pdf, raising, read_rows, said_by, texts
@@ -48,38 +47,6 @@ pytestmark = pytest.mark.slow
 
 ALLOWED = ("--max-page-error-rate", "1", "--max-degraded-rate", "1")
 NAMES = ("a.pdf", "b/two pages.pdf", "b/broken.pdf", "c.png")
-
-
-def make_zip(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in names:
-            archive.write(folder / name, name)
-
-
-def make_tar(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
-    with tarfile.open(path, "w:gz" if path.endswith("gz") else "w") as archive:
-        for name in names:
-            archive.add(folder / name, name)
-
-
-def make_table(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
-    documents = [{"bytes": (folder / name).read_bytes(), "path": name} for name in names]
-    pq.write_table(pa.table({"number": range(len(names)), "pdf": documents}), path, row_group_size=3)
-
-
-def make_tar_zst(folder: Path, path: str, names: tuple[str, ...] = NAMES) -> None:
-    make_tar(folder, "plain", names)
-    with pa.CompressedOutputStream(path, "zstd") as packed:
-        packed.write(Path("plain").read_bytes())
-
-
-MAKERS = {
-    "x.zip": make_zip,
-    "x.tar": make_tar,
-    "x.parquet": make_table,
-    "x.tar.gz": make_tar,
-    "x.tar.zst": make_tar_zst,
-}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +94,7 @@ def expected(container: str, rows: dict[str, list[PageResult]]) -> list[PageResu
 def test_an_archive_has_the_rows_of_its_folder_and_a_run_with_nothing_new_reads_nothing(
     container: str, folder: Path, options: dict[str, Any], rows: dict[str, list[PageResult]]
 ) -> None:
-    MAKERS[container](folder, container)
+    MAKERS[container](folder, container, NAMES)
     batchocr.run(container, out="out.parquet", **options)
     read = read_rows(Path("out.parquet"))
     assert texts(read) == expected(container, rows)
@@ -181,7 +148,7 @@ def is_known(container: str, out: str = "out.parquet", **asked: Any) -> bool:
 
 
 def test_an_archive_is_listed_again_if_more_is_asked_of_it(folder: Path, options: dict[str, Any]) -> None:
-    make_table(folder, "x.parquet")
+    make_table(folder, "x.parquet", NAMES)
     batchocr.run("x.parquet", out="out.parquet", pages="1", **options)
     assert is_known("x.parquet", pages="1")
     more: list[dict[str, Any]] = [{"pages": "1-2"}, {"retry_failed": True}, {"overwrite": True}, {"only": "x.jsonl"}]
@@ -204,7 +171,7 @@ def test_rows_of_documents_that_are_gone_do_not_stand_for_those_that_are_there(
 
 
 def test_rows_of_an_archive_that_is_cut_are_not_removed(folder: Path, options: dict[str, Any]) -> None:
-    make_zip(folder, "x.zip")
+    make_zip(folder, "x.zip", NAMES)
     inputs = ["x.zip", str(folder / "c.png")]
     batchocr.run(inputs, out="out.parquet", **options)
     before = {row.source for row in read_rows(Path("out.parquet"))}
@@ -230,13 +197,13 @@ def test_of_an_archive_that_has_grown_only_what_is_new_is_read(
 ) -> None:
     MAKERS[container](folder, container, NAMES[:2])
     batchocr.run(container, out="out.parquet", **options)
-    MAKERS[container](folder, container)
+    MAKERS[container](folder, container, NAMES)
     assert batchocr.run(container, out="out.parquet", **options).pages_read == 1
     assert texts(read_rows(Path("out.parquet"))) == expected(container, rows)
 
 
 def test_a_part_of_an_archive_can_be_asked_for(folder: Path, options: dict[str, Any]) -> None:
-    make_zip(folder, "x.zip")
+    make_zip(folder, "x.zip", NAMES)
     Path("only.jsonl").write_text(json.dumps({"source": "x.zip/b/two pages.pdf", "page_index": 1}) + "\n")
     batchocr.run("x.zip", out="only.parquet", only="only.jsonl", **options)
     assert [(row.source, row.page_index) for row in read_rows(Path("only.parquet"))] == [("x.zip/b/two pages.pdf", 1)]
@@ -261,7 +228,7 @@ def test_an_actor_of_a_cluster_reads_members_and_those_that_stay_the_same_are_no
             reader.read(item, again=False)
     read = batchocr.open_table("out").rows()
     assert texts(read) == expected(container, rows)[:3]
-    MAKERS[container](folder, container)
+    MAKERS[container](folder, container, NAMES)
     items = plan_items(find_inputs(config, container), config, ClusterPlan("", None, None, tuple(earlier)), 2)
     is_kept = [item.name in {each.name for each in earlier} for item in items]
     assert is_kept == ([True, True, False] if container == "x.zip" else [False] * len(items))
@@ -283,7 +250,7 @@ def test_a_container_in_a_store_has_the_same_rows(
     rows: dict[str, list[PageResult]],
     work_dir: str,
 ) -> None:
-    MAKERS[container](folder, container)
+    MAKERS[container](folder, container, NAMES)
     store.put("bucket", {f"in/{container}": Path(container).read_bytes()})
     uri = f"s3://bucket/in/{container}"
     assert texts(batchocr.process(uri, **options)) == expected(uri, rows)
@@ -312,7 +279,7 @@ def test_of_a_large_zip_in_a_store_only_what_is_read_is_fetched(folder: Path, st
 def test_a_page_from_an_archive_is_drawn_again(
     container: str, folder: Path, current: Path, work_dir: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    MAKERS[container](folder, container)
+    MAKERS[container](folder, container, NAMES)
     monkeypatch.chdir(folder)
     doc_id = hashlib.sha256((folder / "b" / "two pages.pdf").read_bytes()).hexdigest()
     source = f"{container}/b/two pages.pdf"
@@ -338,7 +305,7 @@ def test_a_page_from_an_archive_is_drawn_again(
     ],
 )
 def test_a_compressed_tar_is_unpacked_once_and_that_is_removed_at_the_end(ending: str, folder: Path) -> None:
-    make_tar(folder, "x.tar.gz")
+    make_tar(folder, "x.tar.gz", NAMES)
     program = Path("program.py")
     program.write_text(
         "from pathlib import Path\n"
@@ -362,7 +329,7 @@ def test_a_compressed_tar_is_unpacked_once_and_that_is_removed_at_the_end(ending
 
 
 def test_what_a_killed_run_has_unpacked_in_part_is_unpacked_anew(folder: Path) -> None:
-    make_tar(folder, "x.tar.gz")
+    make_tar(folder, "x.tar.gz", NAMES)
     listing = Containers(work_dir="work")
     listing.list(ListMembers(1, "x.tar.gz"))
     [part] = Path("work").glob("*/*.part")
@@ -374,7 +341,7 @@ def test_what_a_killed_run_has_unpacked_in_part_is_unpacked_anew(folder: Path) -
 
 
 def test_a_compressed_tar_without_room_or_an_end_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_tar(folder, "x.tar.gz")
+    make_tar(folder, "x.tar.gz", NAMES)
     listing = Containers(work_dir="work")
     with monkeypatch.context() as patched, pytest.raises(TooLargeError, match="--work-dir"):
         patched.setattr(containers, "_LEAST_FREE_BYTES", 1 << 60)
@@ -387,7 +354,7 @@ def test_a_compressed_tar_without_room_or_an_end_says_so(folder: Path, monkeypat
 
 
 def test_where_a_compressed_tar_cannot_be_unpacked_is_said(folder: Path) -> None:
-    make_tar(folder, "x.tar.gz")
+    make_tar(folder, "x.tar.gz", NAMES)
     Path("file").touch()
     [found] = find_documents(["x.tar.gz", str(folder / "a.pdf")], setup=Setup.of(Config(work_dir="file"))).documents[:1]
     assert found.problem is not None
@@ -420,7 +387,7 @@ def test_an_archive_and_a_folder_of_its_name_are_refused(folder: Path) -> None:
 
 
 def test_what_cannot_be_listed_is_a_row_of_the_archive_itself(folder: Path) -> None:
-    make_tar(folder, "x.tar")
+    make_tar(folder, "x.tar", NAMES)
     data = Path("x.tar").read_bytes()
     Path("x.tar").write_bytes(data[: data.index(b"b/broken.pdf") + 100])
     documents = find_documents(["x.tar"]).documents

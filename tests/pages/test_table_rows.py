@@ -79,6 +79,10 @@ def test_rows_are_called_by_their_path_a_named_column_or_their_number(path: Path
     write(path, {"pdf": as_struct(DOCUMENTS[:3], ["a/b.pdf", None, "../c"]), "id": [7, 8, None]})
     assert names(path) == ["a/b.pdf", "1", "c"]
     assert names(path, None, "id") == ["7", "8", "2"]
+    write(path, {"pdf": DOCUMENTS[:2], "path": ["a", "b"]})
+    assert names(path) == ["a", "b"]
+    write(path, {"pdf": DOCUMENTS[:2], "path": DOCUMENTS[:2]})
+    assert names(path, "pdf") == ["0", "1"]
     write(path, {"pdf": DOCUMENTS[:2], "text": ["a", "b"]})
     assert names(path) == ["0", "1"]
     assert names(path, "pdf", "text") == ["a", "b"]
