@@ -418,6 +418,7 @@ print(*(page.source for page in pages), flush=True)
 """
 
 
+@pytest.mark.long
 def test_a_fork_after_use_reads_anew_and_leaves_its_parent_reading(model: Path, tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "script.py").write_text(FORKING)

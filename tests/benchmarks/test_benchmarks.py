@@ -113,6 +113,7 @@ def test_a_detectors_layouts_are_followed_by_the_blocks_of_the_page(tmp_path: Pa
     assert [work.output_tokens for work in result.work] == [0, *(ask.output_tokens for ask in page.blocks[:3])]
 
 
+@pytest.mark.long
 def test_no_damage_to_the_sample_documents_goes_unsaid(tmp_path: Path) -> None:
     damaged_pdfs.main(["--smoke", "--out", str(tmp_path / "damage.json")])
     found = json.loads((tmp_path / "damage.json").read_text())

@@ -173,6 +173,7 @@ def test_documents_whose_pages_cannot_be_counted_are_told(tmp_path: Path, docume
     assert verify(write(tmp_path / "table.parquet", [*ROWS[:3], row]), documents) == (0, [said])
 
 
+@pytest.mark.long
 def test_a_document_that_takes_for_ever_holds_nothing_up(tmp_path: Path, documents: Path) -> None:
     os.truncate(documents / "b.pdf", 100 << 30)  # holes: nothing on the disk, and a minute and more to hash
     limits = ("--page-timeout", "1", "--max-page-error-rate", "1")

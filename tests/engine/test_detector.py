@@ -28,7 +28,7 @@ from batchocr.pages.input.render import open_document
 from batchocr.planning.detector import find_detector
 from batchocr.processes.meter import Meter
 from tests.support.checkpoints import SMALL_LIMITS, answers_of, make_checkpoint
-from tests.support.detectors import KINDS, make_detector, transformers_post_process
+from tests.support.detectors import make_detector, transformers_post_process
 from tests.support.jobs import FULL
 
 CPU = torch.device("cpu")
@@ -66,7 +66,7 @@ def pages(sample_data: Path) -> list[Pixels]:
     return pages_of(sorted(folder.glob("*")))
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[pytest.param("V2", marks=pytest.mark.long), "V3"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_detector(tmp_path_factory.mktemp(request.param), request.param, bias=-2.5)
 

@@ -63,6 +63,7 @@ def test_a_loop_is_one_whatever_its_period_and_ordinary_text_is_none() -> None:
     assert not goes_in_circles([1] * 700), "too short to tell"
 
 
+@pytest.mark.long
 def test_an_answer_that_loops_twice_is_the_first_one_and_marked(completions: list[Completion]) -> None:
     first, second, _, unbounded = completions
     assert unbounded.finish_reason == "length"

@@ -148,6 +148,7 @@ def test_a_kill_between_two_parts_costs_nothing(archive: Path, usual: dict[str, 
     assert state_of(out) == before
 
 
+@pytest.mark.long
 def test_a_folder_becomes_a_table_and_a_table_a_folder(archive: Path, usual: dict[str, Any]) -> None:
     out, table = archive / "table", archive / "merged.parquet"
     assert run_command_of("merge", out, "--out", table)
@@ -201,6 +202,7 @@ def test_overwrite_begins_the_folder_anew(archive: Path, usual: dict[str, Any]) 
     assert in_parts(archive / "table") == [["b.pdf", "d.pdf"], [], [], []]
 
 
+@pytest.mark.long
 def test_the_command_takes_a_folder(archive: Path, usual: dict[str, Any]) -> None:
     done = run_command(archive / "in", "--out", f"{archive}/other/", "--model", usual["model"], "--dpi", "72")
     assert done.returncode in (0, 3)

@@ -140,6 +140,7 @@ def test_a_table_in_a_store_is_the_one_that_a_file_would_be(
         assert texts(batchocr.open_table(out).rows()) == texts(read_rows(tmp_path / "t.parquet"))
 
 
+@pytest.mark.long
 def test_a_table_in_a_store_is_continued(
     store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
 ) -> None:

@@ -133,6 +133,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "WorkerPool", partial(WorkerPool, command=worker_entry.COMMAND))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("scripted")
 def test_the_questions_that_reach_an_engine_are_those_counted_by_hand(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
