@@ -184,7 +184,8 @@ class ParquetTable:
         self._parquet = parquet
         groups = range(parquet.metadata.num_row_groups)
         self._ends = list(accumulate(parquet.metadata.row_group(index).num_rows for index in groups))
-        self._last: tuple[int, Sequence[str] | None, pa.Table] = (-1, None, PAGE_SCHEMA.empty_table())
+        self._last: dict[bool, tuple[int, pa.Table]] = {}
+        """The row group that was read last, with its number: of all columns, and of those that are looked at."""
 
     def close(self) -> None:
         """Close the file."""
@@ -216,7 +217,7 @@ class ParquetTable:
 
     def settled(self, start: int, stop: int) -> pa.Table:
         """The same, of these rows."""
-        return pa.concat_tables(self._groups(start, stop, self._names))
+        return pa.concat_tables(self._groups(start, stop, in_full=False))
 
     @cached_property
     def _names(self) -> Sequence[str]:
@@ -238,19 +239,19 @@ class ParquetTable:
         if end - begin == self._parquet.metadata.row_group(index).num_rows:
             yield from self._parquet.iter_batches(_ROWS_DECODED_AT_ONCE, row_groups=[index])
         else:
-            yield from self._group(index, None).slice(begin, end - begin).to_batches()
+            yield from self._group(index, in_full=True).slice(begin, end - begin).to_batches()
 
     def kept(self, rows: Kept) -> pa.Table:
         """These rows, in the columns of this version."""
         with self._sound():
             return pa.concat_tables(map(_in_these_columns, self._groups(rows.start, rows.stop)))
 
-    def _groups(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Yield what of each row group is between these rows: all columns, or some."""
-        if columns is None:
+    def _groups(self, start: int, stop: int, *, in_full: bool = True) -> Iterator[pa.Table]:
+        """Yield what of each row group is between these rows: all columns, or those that are looked at."""
+        if in_full:
             self._require_digest()
         for index, begin, end in self._divided(start, stop):
-            yield self._group(index, columns).slice(begin, end - begin)
+            yield self._group(index, in_full=in_full).slice(begin, end - begin)
 
     def _divided(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """Yield the row groups of these rows, each with where in it they begin and end."""
@@ -261,12 +262,14 @@ class ParquetTable:
             yield index, start - first, end - first
             start = end
 
-    def _group(self, index: int, columns: Sequence[str] | None) -> pa.Table:
+    def _group(self, index: int, *, in_full: bool) -> pa.Table:
         """A row group. The last one that was read is kept, for the next call."""
-        if self._last[:2] != (index, columns):
+        last, group = self._last.get(in_full, (-1, None))
+        if last != index:
             with self._sound():
-                self._last = index, columns, self._parquet.read_row_group(index, columns)
-        return self._last[2]
+                group = self._parquet.read_row_group(index, None if in_full else self._names)
+            self._last[in_full] = index, group
+        return group
 
     def _require_digest(self) -> None:
         with reading(self._path):

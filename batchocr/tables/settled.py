@@ -143,8 +143,7 @@ class SettledColumns:
 
     def source_of(self, doc_id: str) -> str | None:
         """The first document with this content of which there are pages."""
-        same = self._places_of_ids.of(doc_id)
-        document = next((place for place in same if self.page_index[self.first[place]] >= 0), None)
+        document = next(self._places_of_ids.of(doc_id), None)
         return None if document is None else self.sources[document].as_py()
 
     def document_of(self, source: str) -> int | None:
@@ -161,18 +160,20 @@ class SettledColumns:
 
     @cached_property
     def _places_of_ids(self) -> _Places:
-        return _Places(self._doc_ids)
+        return _Places(self._doc_ids, self.page_index[self.first[:-1]] >= 0)
 
 
 class _Places:
     """Where each string of an Arrow column is. It takes 16 bytes for each, a dictionary some 200."""
 
-    def __init__(self, values: pa.ChunkedArray) -> None:
+    def __init__(self, values: pa.ChunkedArray, is_one: Flags | None = None) -> None:
+        """is_one: which of the strings count, if not all do."""
         strings = chain.from_iterable(chunk.to_pylist() for chunk in values.iterchunks())
         hashes = np.fromiter(map(hash, strings), np.int64, len(values))
-        self._values = values
-        self._order = np.argsort(hashes, kind="stable")
+        order = np.argsort(hashes, kind="stable")
+        self._order = order if is_one is None else order[is_one[order]]
         self._hashes = hashes[self._order]
+        self._values = values
 
     def of(self, value: str) -> Iterator[int]:
         """The places of a string, in order."""

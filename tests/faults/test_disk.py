@@ -54,7 +54,6 @@ def test_a_disk_that_is_full_while_rows_are_written_costs_only_the_rows_without_
     assert texts(read_rows(out)) == texts(job.rows)
 
 
-@pytest.mark.long
 def test_a_disk_that_is_full_while_the_table_is_written_costs_no_row_and_leaves_the_table_before(
     job: Job, disk: SmallDisk
 ) -> None:

@@ -134,7 +134,6 @@ def test_a_page_that_hangs_after_its_layout_costs_no_other(
     }
 
 
-@pytest.mark.long
 def test_another_detector_or_none_does_not_continue_a_run(job: Job, detector: Path, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
     job.run(out, layout=detector, limit=1)

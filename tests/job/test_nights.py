@@ -327,7 +327,6 @@ def test_a_table_that_is_damaged_meanwhile_is_refused(archive: Path, usual: dict
     assert out.read_bytes() == content and journal_path(out).exists()
 
 
-@pytest.mark.long
 def test_overwrite_continues_nothing_also_after_a_kill(archive: Path, usual: dict[str, Any]) -> None:
     out = archive / "table.parquet"
     job = Job(usual["model"], archive / "in", [])

@@ -81,8 +81,9 @@ def test_rows_are_called_by_their_path_a_named_column_or_their_number(path: Path
     assert names(path, None, "id") == ["7", "8", "2"]
     write(path, {"pdf": DOCUMENTS[:2], "path": ["a", "b"]})
     assert names(path) == ["a", "b"]
-    write(path, {"pdf": DOCUMENTS[:2], "path": DOCUMENTS[:2]})
-    assert names(path, "pdf") == ["0", "1"]
+    for others in (DOCUMENTS[:2], [1.5, 2.5], pa.array([b"\xff", b""]).dictionary_encode()):
+        write(path, {"pdf": DOCUMENTS[:2], "path": others})
+        assert names(path, "pdf") == ["0", "1"], "a path is text"
     write(path, {"pdf": DOCUMENTS[:2], "text": ["a", "b"]})
     assert names(path) == ["0", "1"]
     assert names(path, "pdf", "text") == ["a", "b"]

@@ -8,9 +8,10 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -179,3 +180,22 @@ def test_a_document_is_found_by_its_name_and_its_content_also_where_hashes_are_t
         assert [columns.document_of(row.source) for row in rows] == [0, 1, 2, 3]
         assert columns.document_of("d.pdf") is None
         assert [columns.source_of(number * 64) for number in "123"] == ["a.pdf", "é.pdf", None]
+
+
+def test_what_is_known_of_documents_and_their_rows_are_read_in_turn_with_each_row_group_decoded_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [PageResult(f"{number}.pdf", 0, "ok") for number in range(9)]
+    with table_of("table.parquet", rows) as (_, table):
+        decoded: list[int] = []
+        read = pq.ParquetFile.read_row_group
+
+        def note_and_read(file: pq.ParquetFile, index: int, *rest: Any) -> pa.Table:
+            decoded.append(index)
+            return read(file, index, *rest)
+
+        monkeypatch.setattr(pq.ParquetFile, "read_row_group", note_and_read)
+        for number, row in enumerate(rows):
+            assert [known.offset for known in table.columns.rows(row.source)] == [number]
+            assert [found.source for found in table.rows(number, number + 1)] == [row.source]
+        assert decoded == [0, 0, 1, 1, 2, 2]

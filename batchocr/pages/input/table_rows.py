@@ -46,7 +46,8 @@ def table_entries(
             raise UnsupportedError(f"--name-column {name_column} has neither text nor numbers")
         index, kind = schema.get_field_index(column), schema.field(column).type
         is_struct = pa.types.is_struct(kind) and kind.get_field_index("path") >= 0
-        beside = "path" if "path" in schema.names and not _is_no_name(schema.field("path").type) else ""
+        paths = [field.type for field in schema if field.name == "path"]
+        beside = "path" if paths in ([pa.string()], [pa.large_string()]) else ""
         of_names = name_column or (f"{column}.path" if is_struct else beside)
         batches = table.iter_batches(_NAMES_AT_ONCE, columns=[of_names]) if of_names else iter(())
         names = (name for batch in batches for name in _leaf(batch.column(0), "path").cast(pa.string()).to_pylist())
