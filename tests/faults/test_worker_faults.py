@@ -123,7 +123,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     [
         ("segfault", "crashed", 2, AT_FEW_POINTS),
         ("kill", "crashed", 5, AT_FEW_POINTS),
-        pytest.param("hang", "timeout", 2, AT_FEW_POINTS, marks=pytest.mark.long),
+        ("hang", "timeout", 2, AT_FEW_POINTS),
         ("out-of-memory", "out_of_memory", 2, AT_FEW_POINTS),
         ("raise", "internal", 1, POINTS),
     ],
