@@ -39,6 +39,7 @@ _ROWS_AT_ONCE = 4
 """Rows made into Python objects at a time. Whole row groups, in each of 40 parts that were merged, took 250 MB more and
 no less time."""
 _ROWS_DECODED_AT_ONCE = 64
+"""Rows of a whole row group that are made of Parquet at a time, and of Python objects when one is written."""
 
 _SAID = re.compile(rb"batchocr\.(bytes|footer_sha256|sha256)(?:\x18\x14(.{20})|\x18\x40(.{64}))", re.DOTALL)
 """What a file says of itself. Thrift's compact protocol writes a pair of strings as the key, the type of the next

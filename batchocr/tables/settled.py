@@ -143,12 +143,12 @@ class SettledColumns:
 
     def source_of(self, doc_id: str) -> str | None:
         """The first document with this content of which there are pages."""
-        document = next(self._places_of_ids.of(doc_id), None)
+        document = self._places_of_ids.first(doc_id)
         return None if document is None else self.sources[document].as_py()
 
     def document_of(self, source: str) -> int | None:
         """The number of a document; None if it has no rows."""
-        return next(self._places_of_sources.of(source), None)
+        return self._places_of_sources.first(source)
 
     def begin_of_document(self, row: int) -> int:
         """The first row from this one on with which a document begins, or the number of rows."""
@@ -175,13 +175,14 @@ class _Places:
         self._hashes = hashes[self._order]
         self._values = values
 
-    def of(self, value: str) -> Iterator[int]:
-        """The places of a string, in order."""
+    def first(self, value: str) -> int | None:
+        """The first place of a string; None if it is nowhere."""
         place = int(np.searchsorted(self._hashes, hash(value)))
         while place < len(self._hashes) and self._hashes[place] == hash(value):
             if self._values[self._order[place]].as_py() == value:
-                yield int(self._order[place])
+                return int(self._order[place])
             place += 1
+        return None
 
 
 class _Arrays:
