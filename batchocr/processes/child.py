@@ -39,7 +39,8 @@ def _leave_to_parent() -> None:
 
 os.register_at_fork(after_in_child=_leave_to_parent)
 
-_TAIL_BYTES = 2048
+_QUOTED_BYTES = 2048
+_DUMP_BYTES = 2**16
 _MAX_OUTPUT_BYTES = 2**20
 _DEATH_S = 2.0
 _EXIT_CODE_S = 10.0
@@ -165,9 +166,12 @@ class Child(Generic[Sent, Received, Passed]):
         return f"the {self._name} process has ended with exit code {code}"
 
     def _last_words(self) -> str:
+        """The end of its output; of what Python says of a fatal error the beginning, as its stack follows the cause."""
         size = os.fstat(self._output.fileno()).st_size
-        tail = os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES))
-        return tail.decode("utf-8", "backslashreplace").strip()
+        tail = os.pread(self._output.fileno(), _DUMP_BYTES, max(0, size - _DUMP_BYTES))
+        fatal = tail.rfind(b"Fatal Python error: ")
+        quoted = tail[-_QUOTED_BYTES:] if fatal < 0 else tail[fatal:][:_QUOTED_BYTES]
+        return quoted.decode("utf-8", "backslashreplace").strip()
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def fail_at(point: str, fault: Fault | None) -> None:
 def misbehave(behaviour: str) -> None:
     match behaviour:
         case "segfault":
-            os.kill(os.getpid(), signal.SIGSEGV)
+            _segfault(50)
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "unnamed-signal":
@@ -169,6 +169,13 @@ def misbehave(behaviour: str) -> None:
                 raise MemoryError
         case "lie":
             os.write(int(sys.argv[1]), b"no frame begins like this")
+
+
+def _segfault(depth: int) -> None:
+    """Deep in calls, so that the stack is longer than what is quoted."""
+    if depth:
+        _segfault(depth - 1)
+    os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def _request(image: Image.Image, prompt: str, number: int) -> Request:
