@@ -103,7 +103,9 @@ class _Packed:
             return self._with(residual, "add", x)
         algorithm = "none" if self._post_op == "gelu" else ""
         x = x.to(self._product_dtype)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, self._post_op, [], algorithm)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise.default(
+            x, self._weight, self._bias, self._post_op, [], algorithm
+        )
         return product.to(self._dtype)
 
     def times(self, x: Tensor, factor: Tensor) -> Tensor:
@@ -112,7 +114,7 @@ class _Packed:
 
     def _with(self, other: Tensor, operation: Literal["add", "mul"], x: Tensor) -> Tensor:
         x, other = x.to(self._product_dtype), other.to(self._product_dtype)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, other, self._weight, self._bias, operation)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, self._weight, self._bias, operation)
         return product.to(self._dtype)
 
 
