@@ -265,12 +265,11 @@ class ParquetTable:
 
     def _group(self, index: int, *, in_full: bool) -> pa.Table:
         """A row group. The last one that was read is kept, for the next call."""
-        last, group = self._last.get(in_full, (-1, None))
-        if last != index:
+        if self._last.get(in_full, (-1,))[0] != index:
+            self._last.pop(in_full, None)  # before the next one takes its memory
             with self._sound():
-                group = self._parquet.read_row_group(index, None if in_full else self._names)
-            self._last[in_full] = index, group
-        return group
+                self._last[in_full] = index, self._parquet.read_row_group(index, None if in_full else self._names)
+        return self._last[in_full][1]
 
     def _require_digest(self) -> None:
         with reading(self._path):

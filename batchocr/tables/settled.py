@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import cached_property
-from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -113,7 +112,8 @@ class SettledColumns:
         self.first: Numbers = np.append(0, np.cumsum(joined("length")))
         """The first row of each document, and at the end the number of rows."""
         self.sources = pa.chunked_array([part.source for part in parts], pa.string())
-        self._doc_ids = pa.chunked_array([part.doc_id for part in parts], pa.string())
+        self._hash_of_id: Numbers = joined("hash_of_id")
+        """The `doc_id` itself is read where it matters: all of them would take as much memory as all the rest."""
         self._read = read
 
     @property
@@ -156,33 +156,44 @@ class SettledColumns:
 
     @cached_property
     def _places_of_sources(self) -> _Places:
-        return _Places(self.sources)
+        hashes = np.concatenate([_hashes(chunk) for chunk in self.sources.iterchunks()])
+        return _Places(hashes, lambda document: self.sources[document].as_py())
 
     @cached_property
     def _places_of_ids(self) -> _Places:
-        return _Places(self._doc_ids, self.page_index[self.first[:-1]] >= 0)
+        has_pages = self.page_index[self.first[:-1]] >= 0
+        return _Places(self._hash_of_id, self._doc_id, has_pages)
+
+    def _doc_id(self, document: int) -> str | None:
+        first = int(self.first[document])
+        doc_id: str | None = self._read(first, first + 1)["doc_id"][0].as_py()
+        return doc_id
 
 
 class _Places:
-    """Where each string of an Arrow column is. It takes 16 bytes for each, a dictionary some 200."""
+    """Where each string of many is. It takes 16 bytes for each, a dictionary some 200."""
 
-    def __init__(self, values: pa.ChunkedArray, is_one: Flags | None = None) -> None:
+    def __init__(self, hashes: Numbers, string_at: Callable[[int], str | None], is_one: Flags | None = None) -> None:
         """is_one: which of the strings count, if not all do."""
-        strings = chain.from_iterable(chunk.to_pylist() for chunk in values.iterchunks())
-        hashes = np.fromiter(map(hash, strings), np.int64, len(values))
         order = np.argsort(hashes, kind="stable")
         self._order = order if is_one is None else order[is_one[order]]
         self._hashes = hashes[self._order]
-        self._values = values
+        self._string_at = string_at
 
-    def first(self, value: str) -> int | None:
+    def first(self, string: str) -> int | None:
         """The first place of a string; None if it is nowhere."""
-        place = int(np.searchsorted(self._hashes, hash(value)))
-        while place < len(self._hashes) and self._hashes[place] == hash(value):
-            if self._values[self._order[place]].as_py() == value:
-                return int(self._order[place])
-            place += 1
+        index = int(np.searchsorted(self._hashes, hash(string)))
+        while index < len(self._hashes) and self._hashes[index] == hash(string):
+            place = int(self._order[index])
+            if self._string_at(place) == string:
+                return place
+            index += 1
         return None
+
+
+def _hashes(strings: Any) -> Numbers:
+    """Of an Arrow array, those of this process."""
+    return np.fromiter(map(hash, strings.to_pylist()), np.int64, len(strings))
 
 
 class _Arrays:
@@ -202,7 +213,8 @@ class _Arrays:
         first = np.flatnonzero(begins)
         of_file = [numbers(name) for name in ("page_count", "file_bytes", "file_mtime_ns")]
         is_other = np.logical_or.reduce([_differs(doc_id), *map(_differs, of_file)]) & ~begins
-        self.source, self.doc_id = source.filter(pa.array(begins)), doc_id.filter(pa.array(begins))
+        self.source = source.filter(pa.array(begins))
+        self.hash_of_id = _hashes(doc_id.filter(pa.array(begins)))
         self.length = np.diff(np.append(first, len(table)))
         self.page_count, self.file_bytes, self.file_mtime_ns = (values[first] for values in of_file)
         self.is_uniform = ~np.logical_or.reduceat(is_other, first) if len(first) else is_other
