@@ -41,6 +41,7 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 _QUOTED_BYTES = 2048
 _DUMP_BYTES = 2**16
+"""More than Python writes of a fatal error, a stack for each thread."""
 _MAX_OUTPUT_BYTES = 2**20
 _DEATH_S = 2.0
 _EXIT_CODE_S = 10.0
@@ -140,7 +141,7 @@ class Child(Generic[Sent, Received, Passed]):
         code = self._process.returncode
         if code == -signal.SIGKILL:
             return _killing(self._name, self._oom_kills_before, num_oom_kills())
-        said = self._last_words()
+        said = self._last_words(has_crashed=code is not None and code < 0)
         return Death(Failure("crashed", self._describe(code) + (f"; it said: {said}" if said else "")))
 
     def close(self) -> None:
@@ -165,13 +166,17 @@ class Child(Generic[Sent, Received, Passed]):
             return f"the {self._name} process was ended by {name}"
         return f"the {self._name} process has ended with exit code {code}"
 
-    def _last_words(self) -> str:
-        """The end of its output; of what Python says of a fatal error the beginning, as its stack follows the cause."""
+    def _last_words(self, *, has_crashed: bool) -> str:
+        """The end of its output. If it has crashed, and Python has written all its stacks: what was said before that,
+        which may be the cause of an abort, the error, and the stack that it is about."""
         size = os.fstat(self._output.fileno()).st_size
         tail = os.pread(self._output.fileno(), _DUMP_BYTES, max(0, size - _DUMP_BYTES))
-        fatal = tail.rfind(b"Fatal Python error: ")
-        quoted = tail[-_QUOTED_BYTES:] if fatal < 0 else tail[fatal:][:_QUOTED_BYTES]
-        return quoted.decode("utf-8", "backslashreplace").strip()
+        before, fatal, dump = tail.rpartition(b"Fatal Python error: ")
+        if has_crashed and fatal:
+            error, _, stacks = dump.partition(b"\n\n")
+            stack = stacks[max(0, stacks.find(b"Current thread ")) :]
+            tail = before[-_QUOTED_BYTES // 2 :] + fatal + error + b"\n" + stack[: _QUOTED_BYTES // 2]
+        return tail[-_QUOTED_BYTES:].decode("utf-8", "backslashreplace").strip()
 
 
 @contextmanager

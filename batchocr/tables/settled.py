@@ -142,7 +142,7 @@ class SettledColumns:
         return [IndexedRow(**row, offset=number, length=0) for number, row in enumerate(rows, start=first)]
 
     def source_of(self, doc_id: str) -> str | None:
-        """The first document with this content of which there are pages."""
+        """The first document with this content of which there are pages. Raises as `read` does."""
         document = self._places_of_ids.first(doc_id)
         return None if document is None else self.sources[document].as_py()
 
@@ -192,7 +192,7 @@ class _Places:
 
 
 def _hashes(strings: Any) -> Numbers:
-    """Of an Arrow array, those of this process."""
+    """Python's hashes of an Arrow array's strings; they differ from process to process."""
     return np.fromiter(map(hash, strings.to_pylist()), np.int64, len(strings))
 
 

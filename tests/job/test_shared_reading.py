@@ -173,7 +173,7 @@ def test_another_model_another_limit_and_another_size_have_answers_of_their_own(
     read(document, model, tmp_path / "1.parquet", **cache)
     other = make_quick_model(tmp_path / "other")
     path = other / "preprocessor_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_pixels": 150_000}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_pixels": 30_000}))
     assert read(document, other, tmp_path / "2.parquet", **cache).saved.from_cache == 0
     assert read(document, model, tmp_path / "3.parquet", dpi=80, **cache).saved.from_cache == 0
     report = read(document, model, tmp_path / "4.parquet", max_new_tokens=7, **cache)

@@ -189,6 +189,7 @@ def test_a_worker_that_claims_more_pages_than_the_file_has_bytes_is_replaced(poo
     ("behaviour", "words"),
     [
         ("segfault", ["SIGSEGV", "Fatal Python error: Segmentation fault", "worker_entry.py"]),
+        ("abort", ["SIGABRT", "free(): invalid pointer", "Fatal Python error: Aborted", "worker_entry.py"]),
         ("exit", ["exit code 7"]),
         ("unnamed-signal", [f"ended by signal {signal.SIGRTMIN + 1}"]),
         ("lie", ["no message begins with b'no fr'"]),

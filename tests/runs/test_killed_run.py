@@ -1,4 +1,4 @@
-"""The command, as users start it, is killed, looked at, and its job done to the end."""
+"""The command is killed, looked at, and run again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUM_PAGES = 8
 
 
 @pytest.fixture(scope="module")
-def job(quick_processes: None, tmp_path_factory: pytest.TempPathFactory) -> Job:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return make_job(tmp_path_factory.mktemp("job"), NUM_PAGES)
 
 

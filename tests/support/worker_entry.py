@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -23,6 +24,7 @@ COMMAND = (sys.executable, "-P", __file__)
 BEHAVIOURS = (
     "read",
     "segfault",
+    "abort",
     "exit",
     "hang",
     "hang-later",
@@ -150,7 +152,12 @@ def fail_at(point: str, fault: Fault | None) -> None:
 def misbehave(behaviour: str) -> None:
     match behaviour:
         case "segfault":
+            for _ in range(12):
+                threading.Thread(target=threading.Event().wait, daemon=True).start()
             _segfault(50)
+        case "abort":
+            os.write(2, b"free(): invalid pointer\n")
+            os.abort()
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "unnamed-signal":
@@ -172,7 +179,7 @@ def misbehave(behaviour: str) -> None:
 
 
 def _segfault(depth: int) -> None:
-    """Deep in calls, so that the stack is longer than what is quoted."""
+    """Deep in calls and beside other threads, so that what Python says is longer than what is quoted."""
     if depth:
         _segfault(depth - 1)
     os.kill(os.getpid(), signal.SIGSEGV)
