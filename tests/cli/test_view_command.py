@@ -42,7 +42,7 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pages_are_drawn_as_they_were_read(tmp_path: Path) -> None:
     document = draw_pdf(tmp_path / "a.pdf", "one", "two", "three")
     doc_id = hashlib.sha256(document.read_bytes()).hexdigest()
-    size = {"doc_id": doc_id, "page_count": 3, "width": 834, "height": 1112, "dpi": 200.0}
+    size = {"doc_id": doc_id, "page_count": 3, "width": 417, "height": 556, "dpi": 200.0}
     metadata = replace(METADATA, input_roots=(str(tmp_path),))
     table = saved(tmp_path, [row("a.pdf", index, block("text", "a"), **size) for index in range(3)], metadata)
     code, said, _ = said_by("view", table.parts[0].path, "--out", tmp_path / "review.html", "--pages", "r1")

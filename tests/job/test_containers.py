@@ -286,7 +286,7 @@ def test_a_page_from_an_archive_is_drawn_again(
     with SourceFiles([str(current)], Config(dpi=72, work_dir=work_dir)) as files:
         file = files.find(source, doc_id)
         assert isinstance(file, SourceFile), file
-        row = PageResult(source, 1, "ok", doc_id, width=300, height=400)
+        row = PageResult(source, 1, "ok", doc_id, width=150, height=200)
         assert isinstance(files.page_image(file, row), Image.Image)
         (current / "moved").mkdir()
         moved = str(shutil.copy(current / container, current / "moved"))

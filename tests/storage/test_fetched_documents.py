@@ -62,7 +62,7 @@ def test_a_document_is_fetched_once_for_all_of_its_pages(store: ObjectStore, cac
     store.requests.clear()
     for page_index in (0, 1):
         with cache.open("s3://pages/a.pdf", size, mtime_ns) as document:
-            assert document.render(page_index).image.size == (300, 400)
+            assert document.render(page_index).image.size == (150, 200)
     assert not store.requests
 
 

@@ -41,8 +41,8 @@ def draw_pdf(path: Path, *pages: str) -> Path:
     """Write a PDF with a page for each text."""
     with pymupdf.open() as document:
         for text in pages:
-            page = document.new_page(width=300, height=400)
-            page.insert_textbox((30, 30, 270, 370), f"{text}\n\n" * 8, fontsize=14)
+            page = document.new_page(width=150, height=200)
+            page.insert_textbox((15, 15, 135, 185), f"{text}\n\n" * 8, fontsize=7)
         document.save(path)
     return path
 
