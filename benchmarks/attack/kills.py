@@ -119,7 +119,7 @@ def attack(dice: random.Random, count: int, tally: Tally, folder: Path | None) -
 
 
 def nights(dice: random.Random, count: int, tally: Tally, folder: Path | None) -> None:
-    """count: kills in all. folder: unused."""
+    """count: kills in all, as many for each kind of table, so perhaps one more. folder: unused."""
     from tests.support.jobs import make_job, started
     from tests.support.running import draw_pdf, read_rows, texts
 
@@ -140,7 +140,7 @@ def nights(dice: random.Random, count: int, tally: Tally, folder: Path | None) -
         job.run(Path(temporary) / "anew.parquet")
         night_s = time.monotonic() - began_s
         expected = rows_of(Path(temporary) / "anew.parquet")
-        left = dict.fromkeys(_TABLES, count // len(_TABLES))
+        left = dict.fromkeys(_TABLES, -(-count // len(_TABLES)))
         while name := max(left, key=lambda name: left[name]) if any(left.values()) else "":
             shutil.rmtree(Path(temporary) / "night", ignore_errors=True)
             shutil.copytree(first, Path(temporary) / "night")
