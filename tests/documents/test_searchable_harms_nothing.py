@@ -106,6 +106,7 @@ def assert_nothing_is_lost(before: bytes, after: bytes) -> tuple[int, int]:
     """Compare all pages. Returns how many were given text, and of how many the invisible letters were replaced."""
     num_given = num_replaced = 0
     with pymupdf.open("pdf", before) as old, pymupdf.open("pdf", after) as new:
+        old.is_encrypted = new.is_encrypted = False  # if only their attachments are, which nobody opens here
         assert old.embfile_names() == new.embfile_names()
         assert not old.get_toc() or old.get_toc() == new.get_toc()
         for number in range(old.page_count):

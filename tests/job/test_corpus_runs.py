@@ -103,6 +103,6 @@ def test_the_run_ends_with_its_ledger_in_order_and_says_that_files_failed(ended:
     assert ended.report["complete"]
 
 
-def test_nothing_is_left_but_the_table_and_what_failed(ended: Ended) -> None:
+def test_nothing_is_left_but_the_table_and_its_report(ended: Ended) -> None:
     assert ended.processes_left == []
-    assert ended.files_left == {"table.jsonl" + suffix for suffix in ("", ".meta.json", ".report.json", ".journal")}
+    assert ended.files_left == {"table.jsonl" + suffix for suffix in ("", ".meta.json", ".report.json")}
