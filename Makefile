@@ -4,7 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # A file's tests share what they set up, in one process. Each of the two has one thread for torch: more take a seventh
 # more of all cores' time. Bytecode is kept, whatever the shell says: many processes import the package.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} \
+    $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 INSTALLED := .venv/installed
 WITH_TESTS := .venv/installed-with-tests
 
