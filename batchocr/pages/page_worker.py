@@ -42,6 +42,7 @@ from batchocr.processes.messages import (
     WriteSearchable,
 )
 from batchocr.processes.pixels import share_batch
+from batchocr.storage.members import MemberAddress, file_of, is_compressed, is_member
 
 
 class PageWorker:
@@ -98,6 +99,8 @@ class PageWorker:
 
     def _outcome(self, message: Task | Completions) -> tuple[OfTask, int | None]:
         """What comes of a task, with the descriptor of a batch's pixels."""
+        if not isinstance(message, Completions):
+            self._unpack(message)
         if isinstance(message, OpenDocument):
             return self._open(message), None
         if isinstance(message, LookAtPages):
@@ -109,6 +112,15 @@ class PageWorker:
         if isinstance(message, DrawPage):
             return self._draw(message), None
         return self._read(message) if isinstance(message, ReadPage) else self._go_on(message)
+
+    def _unpack(self, task: Task) -> None:
+        """Unpack the compressed tar in which the document is, however long that takes."""
+        path = task.page.path if isinstance(task, DrawPage) else task.path
+        if is_member(path) and is_compressed(file_of(path)):
+            address = MemberAddress.parse(path)
+            with self._during(task.task_id, "open") as next_step:
+                for _ in self._documents.containers.unpacking(address.container, address.version):
+                    next_step()
 
     def _open(self, task: OpenDocument) -> Opened:
         with self._during(task.task_id, "open"):

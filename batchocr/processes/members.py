@@ -7,15 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 from batchocr.data import Document, Failure, counted
 from batchocr.processes.messages import Failed, ListMembers, MembersListed
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
-from batchocr.storage.members import MemberAddress, plain_path
+from batchocr.storage.members import MemberAddress, is_compressed
 from batchocr.storage.temporary import delete_at_end
+from batchocr.storage.unpacked import own_folder
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +70,11 @@ def list_within(containers: Sequence[Document], pool: WorkerPool) -> list[Within
                 worker.send(ListMembers(message.task_id, path, goes_on=True))
             elif not found[message.task_id].documents:
                 logger.info("%s holds no document", path)
-            plain = plain_path(path, message.version, pool.setup.work_dir)
-            if plain not in unpacked | {path}:
-                unpacked.add(plain)
-                logger.info("%s is unpacked into %s, and that is removed at the end", path, plain)
-                delete_at_end(Path(plain).parent)
+            if is_compressed(path) and path not in unpacked:
+                unpacked.add(path)
+                folder = own_folder(pool.setup.work_dir, pool.setup.folder_name)
+                logger.info("%s is unpacked into %s, and that is removed at the end", path, folder)
+                delete_at_end(folder)
             if time.monotonic() - said_s > _NOTICE_S:
                 said_s = time.monotonic()
                 num_found = sum(len(each.documents) for each in found)

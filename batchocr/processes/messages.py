@@ -9,7 +9,7 @@ with exactly one Opened, PagesSeen, MembersListed, Drawn, SearchableWritten, Fin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field
@@ -33,6 +33,7 @@ from batchocr.data import (
 )
 from batchocr.option_values import MOST_WORKER_BYTES
 from batchocr.storage.members import Member
+from batchocr.storage.unpacked import folder_name
 
 Activity = Literal["open", "render", "post-process"]
 Part = tuple[Box, Encoding]
@@ -77,6 +78,8 @@ class Setup:
     """Of the same; None for the `path` beside a document, or the row's number."""
     work_dir: str | None = None
     """Where compressed tars are unpacked; None for the usual place."""
+    folder_name: str = field(default_factory=folder_name)
+    """Of the folder there that is this run's."""
     type: Literal["setup"] = "setup"
 
     @classmethod

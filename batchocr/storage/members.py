@@ -7,15 +7,12 @@ version of the container that is true of.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple, Self
 
 from pydantic import Field
 
 from batchocr.data import Int64, Number
-from batchocr.storage.temporary import work_folder
 from batchocr.storage.uris import is_uri
 
 COMPRESSED: Final = (".tar.gz", ".tgz", ".tar.zst")
@@ -84,6 +81,11 @@ def is_container(path: str) -> bool:
     return path.lower().endswith(CONTAINERS)
 
 
+def is_compressed(path: str) -> bool:
+    """Whether a file of this name holds documents that can only be read once it is unpacked."""
+    return path.lower().endswith(COMPRESSED)
+
+
 def is_member(path: str) -> bool:
     """Whether it is the address of a document within a file."""
     return _NUL in path
@@ -92,15 +94,6 @@ def is_member(path: str) -> bool:
 def is_copied(path: str) -> bool:
     """Whether a worker reads a copy that it has made: of an object, or of a document within a file."""
     return is_member(path) or is_uri(path)
-
-
-def plain_path(container: str, version: tuple[int, int], work_dir: str | None) -> str:
-    """Where a container is read: a compressed tar of this version where it is unpacked, in a folder of its own."""
-    if not container.lower().endswith(COMPRESSED):
-        return container
-    real = container if is_uri(container) else os.path.realpath(container)
-    digest = hashlib.sha256(repr((real, version)).encode()).hexdigest()
-    return str(work_folder(work_dir) / digest[:32] / "unpacked.tar")
 
 
 def file_of(path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +42,13 @@ def work_folder(work_dir: str | os.PathLike[str] | None) -> Path:
     try:
         return Path(work_dir or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "batchocr"))
     except RuntimeError as error:
-        raise UsageError("this user has no home folder to make the table in: --work-dir names a place") from error
+        raise UsageError("this user has no home folder to work in: --work-dir names a place") from error
+
+
+def is_private(folder: Path) -> bool:
+    """Whether it is a folder of this user, not a link, in which not everybody may write. Raises OSError."""
+    at = os.lstat(folder)
+    return stat.S_ISDIR(at.st_mode) and at.st_uid == os.geteuid() and not at.st_mode & stat.S_IWOTH
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from batchocr.tables.files import (
 )
 from batchocr.tables.schema import RunMetadata, metadata_from_json, metadata_to_json
 from batchocr.tables.settled import Kept, Row, SettledColumns
-from batchocr.tables.stored import present, stored_copy
+from batchocr.tables.stored import present, with_copies
 
 
 def write(
@@ -112,11 +112,9 @@ def part_names(folder: Path) -> list[str]:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """What is in a folder, by name, with the copies of what a store has in its place."""
-    places = stored_copy(folder / "any").parent, folder
+    """What is in a folder, by name, with the copies of what a store has in its place. Raises OutputError."""
     with reading(folder):
-        files = [file for place in places if place.is_dir() for file in place.iterdir()]
-    return {file.name: file for file in files if not file.name.startswith(".")}
+        return with_copies(folder)
 
 
 def _names(before: Sequence[str]) -> Iterator[str]:

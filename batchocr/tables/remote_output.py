@@ -22,7 +22,7 @@ from batchocr.pages.input.folders import SkippedFiles
 from batchocr.pages.input.globs import WILDCARD, natural_key
 from batchocr.pages.input.objects import documents_matching
 from batchocr.storage.objects import StoredObject, fetch, list_below, look_at, put, remove
-from batchocr.storage.temporary import new_folder, work_folder
+from batchocr.storage.temporary import is_private, new_folder, work_folder
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file, open_locked, writing
 from batchocr.tables.earlier import require_ours
@@ -39,7 +39,7 @@ from batchocr.tables.files import (
     table_file,
 )
 from batchocr.tables.parts import part_names
-from batchocr.tables.stored import ADDRESS, FETCH_S, fetch_looked_at, fetching, stored_copy
+from batchocr.tables.stored import FETCH_S, fetch_looked_at, fetching, make_copies_folder, stored_copy
 from batchocr.tables.table import could_be_table, table_for
 
 logger = logging.getLogger(__name__)
@@ -127,8 +127,7 @@ class OutputPlace:
         shutil.rmtree(self._copies, ignore_errors=True)
         if is_folder(self.path) or not (overwrite or self.path.exists()):
             with writing(self._copies), ThreadPoolExecutor(_AT_ONCE) as copying:
-                self._copies.mkdir()
-                (self._copies / ADDRESS).write_text(self._address)
+                make_copies_folder(self._copies, self._address)
                 list(copying.map(partial(self._copy, overwrite=overwrite), self._found()))
         require_ours(self.path)
 
@@ -152,11 +151,19 @@ class OutputPlace:
             ) from error
 
     def _make_folder(self) -> None:
-        folder = self.path if self._address == self._uri else self.path.parent
+        """Make the folder of this output alone. Raises OutputError if others may have written what is there."""
+        own, elsewhere = self.path.parent, "--work-dir names another place"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not is_private(own):
+                raise OutputError(
+                    f"{own}, where the table is made, is a link, another user's, or open to all: what is there may be "
+                    f"anybody's. If it is yours, `chmod 700` it; else {elsewhere}"
+                )
+            if self._address == self._uri:
+                self.path.mkdir(exist_ok=True)
         except OSError as error:
-            raise OutputError(f"{folder} cannot be made ({error.strerror}): --work-dir names another place") from error
+            raise OutputError(f"{own} cannot be made ({error.strerror}): {elsewhere}") from error
 
     def _found(self) -> list[StoredObject]:
         """The table in the store, or what is in its folder. Raises OutputError if that cannot be found out."""

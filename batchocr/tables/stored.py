@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +22,10 @@ from batchocr.tables.settled import LEAVES
 
 FETCH_S = 3600.0
 """For one object."""
-ADDRESS = ".batchocr-address"
-"""Of the file beside the copies that says how the URIs of the objects begin; the name of a copy is the rest."""
 _TAIL_BYTES = 1 << 16
+_ADDRESSES: Final[dict[Path, str]] = {}
+"""The folders of copies that this process has made, each with how the URIs of the objects begin; the name of a copy is
+the rest. What lies in any other folder is nobody's copy."""
 _GAP_BYTES = 1 << 14
 """Up to so much is fetched with the pieces that it lies between, as a request takes longer."""
 
@@ -33,17 +35,30 @@ def stored_copy(file: Path) -> Path:
     return file.parent / ".stored" / file.name
 
 
+def make_copies_folder(copies: Path, address: str) -> None:
+    """Make the folder of the copies of objects, whose URIs begin so. Raises OSError."""
+    copies.mkdir()
+    _ADDRESSES[copies] = address
+
+
 def present(file: Path) -> Path:
     """The file; or the copy of it that was fetched from a store, if only that is there."""
     copy = stored_copy(file)
-    return copy if copy.exists() and not file.exists() else file
+    return copy if copy.parent in _ADDRESSES and copy.exists() and not file.exists() else file
+
+
+def with_copies(folder: Path) -> dict[str, Path]:
+    """The files in a folder, by name, with the copies of those that a store has in its place. Raises OSError."""
+    copies = stored_copy(folder / "any").parent
+    places = [*([copies] if copies in _ADDRESSES and copies.is_dir() else []), folder]
+    return {file.name: file for place in places for file in place.iterdir() if not file.name.startswith(".")}
 
 
 def table_bytes(out: Path) -> int:
     """Of the table, or of all parts of one in a folder, also where a store has them and the run leaves them there."""
-    places = (out, stored_copy(out / "part").parent)
-    names = {file.name for place in places for file in place.glob("*.parquet")} if is_folder(out) else ()
-    return sum(present(file).stat().st_size for file in ([out / name for name in names] or [out]))
+    if not is_folder(out):
+        return present(out).stat().st_size
+    return sum(file.stat().st_size for file in with_copies(out).values() if file.suffix == ".parquet")
 
 
 @contextmanager
@@ -70,8 +85,8 @@ def fetch_looked_at(stored: StoredObject, copy: Path) -> None:
 
 def complete(copy: Path) -> None:
     """Fetch all of it, if the file is such a copy. Raises OutputError."""
-    if (address := copy.with_name(ADDRESS)).exists():
-        uri = address.read_text() + copy.name
+    if (address := _ADDRESSES.get(copy.parent)) is not None:
+        uri = address + copy.name
         with fetching(uri), copy.open("r+b") as file:
             fetch(uri, file, timeout_s=FETCH_S)
 

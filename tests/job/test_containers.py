@@ -37,6 +37,7 @@ from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.reader import Reader
+from batchocr.storage import unpacked
 from batchocr.tables.known_members import known_within
 from tests.support.containers import MAKERS, make_table, make_tar, make_zip
 from tests.support.listing import make, problem_kind, sources
@@ -324,20 +325,104 @@ def test_a_compressed_tar_is_unpacked_once_and_that_is_removed_at_the_end(ending
     bad, first, second = done.stdout.splitlines()
     assert "incorrect header" in bad
     assert first == second
-    assert first.startswith("[('unpacked.tar'")
+    assert ".tar'" in first
     assert os.listdir("work") == []
+
+
+def whole_list(listing: Containers, path: str) -> list[str]:
+    """The names of the documents in a file."""
+    listed = listing.list(ListMembers(1, path))
+    while not listed.is_last:
+        listed = listing.list(ListMembers(1, path, goes_on=True))
+    return [member.name for member in listed.members]
+
+
+LISTING = """
+import os, signal, sys
+from batchocr.config import Config
+from batchocr.pages.input.sources import find_documents
+from batchocr.processes.messages import Setup
+find_documents(["x.tar.gz"], setup=Setup.of(Config(work_dir="work")))
+print("listed", flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+sys.stdin.read()
+"""
+"""A run that has listed a tar, and then is killed or goes on until its standard input ends."""
+
+
+def listed_in_another_process(ending: str) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", LISTING, ending]
+    other = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "listed\n"
+    return other
+
+
+def unpacked_tars() -> dict[int, Path]:
+    """The tars that are unpacked below `work`, by their inodes."""
+    return {path.stat().st_ino: path for path in Path("work").glob("*/*.tar")}
+
+
+def test_a_run_leaves_alone_what_another_that_is_at_work_has_unpacked(folder: Path) -> None:
+    make_tar(folder, "x.tar.gz", NAMES)
+    with listed_in_another_process("at work") as other:
+        [before] = unpacked_tars().items()
+        with listed_in_another_process("at work") as beside:
+            assert len(unpacked_tars()) == 2
+            beside.communicate("")
+        assert list(unpacked_tars().items()) == [before]
+        other.communicate("")
+    assert os.listdir("work") == []
+
+
+def test_what_a_killed_run_has_unpacked_is_taken_over_and_what_else_it_left_is_deleted(folder: Path) -> None:
+    make_tar(folder, "x.tar.gz", NAMES)
+    listed_in_another_process("killed").communicate()
+    [(inode, left)] = unpacked_tars().items()
+    (left.parent / "of another.tar.part").write_bytes(b"not all of it")
+    with listed_in_another_process("at work") as other:
+        assert list(unpacked_tars()) == [inode]
+        assert len(os.listdir("work")) == 1
+        other.communicate("")
 
 
 def test_what_a_killed_run_has_unpacked_in_part_is_unpacked_anew(folder: Path) -> None:
     make_tar(folder, "x.tar.gz", NAMES)
-    listing = Containers(work_dir="work")
-    listing.list(ListMembers(1, "x.tar.gz"))
-    [part] = Path("work").glob("*/*.part")
-    part.write_bytes(b"not all of it")
-    steps = [listing.list(ListMembers(1, "x.tar.gz", goes_on=goes_on)) for goes_on in (False, True, True)]
-    assert [step.is_last for step in steps] == [False, False, True]
-    listed = steps[-1]
-    assert [member.name for member in listed.members] == list(NAMES)
+    listed_in_another_process("killed").communicate()
+    [(inode, left)] = unpacked_tars().items()
+    left.rename(left.with_name(f"{left.name}.part")).write_bytes(b"not all of it")
+    with listed_in_another_process("at work") as other:
+        assert inode not in unpacked_tars()
+        other.communicate("")
+
+
+def test_nothing_is_taken_over_that_others_may_have_made(folder: Path) -> None:
+    """A tar under the name that a run would give it, in a folder that is open to all, or behind a link."""
+    make_tar(folder, "x.tar.gz", NAMES)
+    listed_in_another_process("killed").communicate()
+    [left] = unpacked_tars().values()
+    made = left.parent.rename(left.parents[1] / "unpacked-by another")
+    for tar in made.glob("*.tar"):
+        tar.write_bytes(b"forged")
+    made.chmod(0o777)
+    Path("work/unpacked-link").symlink_to(made, target_is_directory=True)
+    listing = Containers(work_dir="work", folder_name="unpacked-own")
+    assert whole_list(listing, "x.tar.gz") == list(NAMES)
+    assert sorted(os.listdir("work")) == ["unpacked-by another", "unpacked-link", "unpacked-own"]
+
+
+def test_where_no_folder_can_be_kept_from_others_a_tar_is_unpacked_among_temporary_files(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a file system has neither owners nor modes."""
+    make_tar(folder, "x.tar.gz", NAMES)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(unpacked, "is_private", lambda path: "work" not in path.parts)
+    assert whole_list(Containers(work_dir="work", folder_name="unpacked-own"), "x.tar.gz") == list(NAMES)
+    assert os.listdir("work") == []
+    assert len(list(tmp_path.glob("temporary/unpacked-own/*.tar"))) == 1
 
 
 def test_a_compressed_tar_without_room_or_an_end_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +443,7 @@ def test_where_a_compressed_tar_cannot_be_unpacked_is_said(folder: Path) -> None
     Path("file").touch()
     [found] = find_documents(["x.tar.gz", str(folder / "a.pdf")], setup=Setup.of(Config(work_dir="file"))).documents[:1]
     assert found.problem is not None
-    assert found.problem.message.startswith("it cannot be unpacked into file/")
+    assert found.problem.message.startswith("it cannot be unpacked into file ")
     assert found.problem.message.endswith("(Not a directory): --work-dir names another place")
 
 

@@ -4,6 +4,8 @@ of it is of the version that was asked for."""
 from __future__ import annotations
 
 import os
+import tarfile
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,9 @@ from PIL import Image
 
 from batchocr.data import Block, Completion, Page, Reading, Request
 from batchocr.pages.documents import DocumentCache
-from batchocr.pages.input.render import RenderableDocument, open_document
+from batchocr.pages.input import containers
+from batchocr.pages.input.containers import Containers
+from batchocr.pages.input.render import RenderableDocument, open_document, version_of
 from batchocr.pages.page_worker import PageWorker
 from batchocr.pages.protocol.base import Reader
 from batchocr.processes.messages import (
@@ -31,6 +35,7 @@ from batchocr.processes.messages import (
     Started,
     Task,
 )
+from batchocr.storage.members import Member, MemberAddress
 from tests.support.pdf_files import DCT, JPEG, scan
 
 
@@ -200,3 +205,23 @@ def test_what_is_opened_while_its_file_is_replaced_is_read_as_no_version(tmp_pat
     assert words(documents, path, opened(documents, path)) == "new"
     before.replace(path)
     assert words(documents, path, opened(DocumentCache(OPEN), path)) == "old"
+
+
+def test_a_compressed_tar_is_unpacked_in_steps_outside_of_the_time_for_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that gets the address of a document before anybody has unpacked the tar, as on another machine."""
+    (tmp_path / "a.pdf").write_bytes(scan(DCT, JPEG))
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.pdf", "a.pdf")
+    with tarfile.open(tmp_path / "x.tar.gz") as archive:
+        at = archive.getmember("a.pdf")
+    member = Member(0, at.offset_data, at.size, at.size, 0, "a.pdf")
+    address = MemberAddress(str(tmp_path / "x.tar.gz"), version_of(str(tmp_path / "x.tar.gz")), member)
+    monkeypatch.setattr(containers, "_UNPACKED_AT_ONCE", 512)
+    channel = OneTask(OpenDocument(1, str(address)))
+    with closing(DocumentCache(OPEN, containers=Containers(work_dir=str(tmp_path / "work")))) as documents:
+        PageWorker(channel, None, documents).run()  # type: ignore[arg-type]
+    *steps, opened = channel.sent
+    assert isinstance(opened, Opened)
+    assert sum(isinstance(step, Began) for step in steps) > at.size // 512

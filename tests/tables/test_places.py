@@ -1,4 +1,5 @@
-"""Places where no output can be put: each is refused before the work begins, in a sentence that is true of it."""
+"""Places where no output can be put: each is refused before the work begins, in a sentence that is true of it. And
+places where somebody else has left something: it is not taken for ours."""
 
 from __future__ import annotations
 
@@ -9,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from batchocr.config import load_recipe
+from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import ModelError, OutputError, UsageError
 from batchocr.planning.checkpoint_files import find_checkpoint
 from batchocr.tables.atomic import open_locked, require_writable, writing
 from batchocr.tables.earlier import dtype_of_rows
+from batchocr.tables.parts import part_names
+from batchocr.tables.remote_output import OutputPlace
+from tests.support.documents import text_row, write_table
 
 LONG = "x" * 300
 NOBODY = 65534
@@ -110,3 +115,45 @@ def test_a_model_that_is_no_folder_is_called_that(odd: Path, name: str) -> None:
 def test_a_recipe_that_cannot_be_read_is_wrong_usage(odd: Path, name: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         load_recipe(f"{odd}/{name}")
+
+
+def test_a_table_is_read_where_it_is_whatever_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a file that names an address to fetch it from, as earlier versions had it beside copies of tables."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    path = write_table(tmp_path / "t.parquet", [text_row("a.pdf", 0)])
+    (tmp_path / ".batchocr-address").write_text("s3://bucket/evil/")
+    before = path.read_bytes()
+    assert [row.source for row in open_table(path).rows()] == ["a.pdf"]
+    assert path.read_bytes() == before
+
+
+def test_copies_of_a_store_s_table_that_this_run_did_not_fetch_are_no_rows_of_an_output(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    for folder, name in ((tmp_path, "t.parquet"), (tmp_path / "parts", "part-000000-0123456789abcdef.parquet")):
+        (folder / ".stored").mkdir()
+        write_table(folder / ".stored" / name, [text_row("planted.pdf", 0)])
+    assert dtype_of_rows(tmp_path / "t.parquet") is None
+    assert part_names(tmp_path / "parts") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to someone else")
+def test_an_unfinished_table_for_a_store_is_continued_only_from_a_folder_of_one_s_own(tmp_path: Path) -> None:
+    def folder_of_output() -> Path:
+        return OutputPlace("s3://bucket/t.parquet", tmp_path / "work").path.parent
+
+    own = folder_of_output()
+    assert own.stat().st_mode & 0o777 == 0o700
+    own.chmod(0o755)  # as earlier versions made it
+    assert folder_of_output() == own
+
+    own.chmod(0o777)
+    with pytest.raises(OutputError, match=r"open to all: .* `chmod 700` it; else --work-dir names another place"):
+        folder_of_output()
+    own.chmod(0o700)
+    os.chown(own, NOBODY, NOBODY)
+    with pytest.raises(OutputError, match="another user's"):
+        folder_of_output()
+    own.rename(tmp_path / "others")
+    own.symlink_to(tmp_path / "others", target_is_directory=True)
+    with pytest.raises(OutputError, match="is a link"):
+        folder_of_output()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from itertools import chain
+from pathlib import Path
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -26,14 +26,17 @@ from batchocr.errors import (
     TooLargeError,
     UnreadableError,
     UnsupportedError,
+    UsageError,
 )
 from batchocr.pages.input.archives import Entry, tar_bytes, tar_entries, zip_bytes, zip_entries
 from batchocr.pages.input.folders import SUFFIXES, kind_of
 from batchocr.pages.input.render import reading, version_of
 from batchocr.pages.input.table_rows import TableRows, table_entries
 from batchocr.processes.messages import ListMembers, MembersListed
-from batchocr.storage.members import MAX_NAME, Member, MemberAddress, plain_path
+from batchocr.storage import unpacked
+from batchocr.storage.members import MAX_NAME, Member, MemberAddress, is_compressed
 from batchocr.storage.objects import StoredObject, open_object, require_object
+from batchocr.storage.unpacked import own_folder, take_over, tar_name
 from batchocr.storage.uris import is_uri
 
 _STEP_ENTRIES: Final = 1000
@@ -45,6 +48,8 @@ _LEAST_FREE_BYTES: Final = 1 << 30
 
 _HEADER_BYTES: Final = 512
 """Before a member of a zip: its header, name and extra fields, which are rarely more."""
+_LOCK_WAIT_S: Final = 0.1
+_CHANGED: Final = "the file that it is in changed: run again to read it as it is now"
 _LINK: Final = "links or devices in archives"
 
 
@@ -52,12 +57,18 @@ class Containers:
     """Lists what is in files that hold documents, and copies these.
 
     columns: those of documents and of names in tables, None for what fits. work_dir: where compressed tars are
-    unpacked, each once; None for the usual place.
+    unpacked, each once, in the folder of this name; None for the usual place.
     """
 
-    def __init__(self, columns: tuple[str | None, str | None] = (None, None), work_dir: str | None = None) -> None:
+    def __init__(
+        self,
+        columns: tuple[str | None, str | None] = (None, None),
+        work_dir: str | None = None,
+        folder_name: str | None = None,
+    ) -> None:
         self._columns = columns
         self._work_dir = work_dir
+        self._folder_name = folder_name or unpacked.folder_name()
         self._rows = TableRows(_opened)
         self._listing: Iterator[MembersListed] = iter(())
 
@@ -69,9 +80,9 @@ class Containers:
 
     def _steps(self, task_id: int, path: str) -> Iterator[MembersListed]:
         version = _version_of(path)
-        plain = plain_path(path, version, self._work_dir)
-        for _ in _unpack(path, plain):
+        for _ in self.unpacking(path, version):
             yield MembersListed(task_id, version, (), {}, is_last=False)
+        plain = self._plain(path, version)
         with _opened(plain) as file:
             if path.lower().endswith(".parquet"):
                 entries = table_entries(file, version, *self._columns)
@@ -91,20 +102,35 @@ class Containers:
                 yield MembersListed(task_id, version, tuple(members), dict(skipped), is_last, problem)
 
     def copy(self, text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
-        """Write the document at an address into a file, and return what was written, with its own size and time.
+        """Write the document at an address into a file, and return what was written, with its own size and time. A
+        compressed tar must have been unpacked.
         Raises ChangedError if the container is of another version, or another PageError; OSError of the file."""
         until_s = time.monotonic() + timeout_s
         address = MemberAddress.parse(text)
         _require_version(address)
-        plain = plain_path(address.container, address.version, self._work_dir)
+        plain = self._plain(address.container, address.version)
         pieces = [self._rows.read(address)] if plain.lower().endswith(".parquet") else _bytes_of(plain, address.member)
-        for data in chain(_unpack(address.container, plain), pieces):
+        for data in pieces:
             if time.monotonic() > until_s:
                 raise PageTimeoutError(f"it could not be unpacked within {timeout_s:g} s, most of --page-timeout")
             file.write(data)
         file.flush()
         _require_version(address)
         return StoredObject(text, address.member.size, address.member.mtime_ns)
+
+    def unpacking(self, path: str, version: tuple[int, int]) -> Iterator[None]:
+        """Unpack a container of this version if it is a compressed tar and that was not done: in short steps, as it may
+        take long. Raises ChangedError if it is of another version, or another PageError."""
+        plain = self._plain(path, version)
+        if plain != path and not os.path.exists(plain):
+            yield from _unpack(path, version, Path(plain).parent)
+
+    def _plain(self, path: str, version: tuple[int, int]) -> str:
+        """Where a container of this version is read: a compressed tar where it is unpacked. Raises PageError."""
+        if not is_compressed(path):
+            return path
+        with _unpacking_into(self._work_dir or "the usual place"):
+            return str(own_folder(self._work_dir, self._folder_name) / tar_name(path, version))
 
 
 def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
@@ -120,42 +146,52 @@ def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
         skipped[kind_of(parts[-1]) if entry.kind == "file" else _LINK] += 1
 
 
-def _unpack(path: str, plain: str) -> Iterator[bytes]:
-    """Unpack a compressed tar, in steps of which each yields nothing; unless it is there, or need not be unpacked.
-    Raises PageError."""
-    if plain == path or os.path.exists(plain):
-        return
-    folder = os.path.dirname(plain)
-    with _opened(path) as packed, _unpacking_into(folder):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        with open(f"{plain}.part", "ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if os.path.exists(plain):  # meanwhile, as another process had the lock
-                return
-            file.truncate(0)
-            yield b""  # so that the run knows what to remove, whatever comes of it
-            with pa.CompressedInputStream(packed, "zstd" if path.lower().endswith("zst") else "gzip") as stream:
-                while data := stream.read(_UNPACKED_AT_ONCE):
-                    if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES + len(data):
-                        raise TooLargeError(
-                            f"there is no room to unpack it in {folder}: --work-dir names another place"
-                        )
-                    file.write(data)
-                    yield b""
-            file.flush()
-            os.rename(file.name, plain)
+def _unpack(path: str, version: tuple[int, int], folder: Path) -> Iterator[None]:
+    """Unpack a compressed tar of this version into the folder, in short steps, unless it is there. Raises PageError."""
+    name = tar_name(path, version)
+    with _opened(path) as packed, _unpacking_into(str(folder)), (folder / f"{name}.part").open("ab") as file:
+        while not _has_lock(file):
+            yield  # another worker unpacks it
+            time.sleep(_LOCK_WAIT_S)
+        take_over(folder, name)
+        if (folder / name).exists():
+            return
+        if _version_of(path) != version:
+            raise ChangedError(_CHANGED)
+        file.truncate(0)
+        yield  # so that the run knows what to remove, whatever comes of it
+        with pa.CompressedInputStream(packed, "zstd" if path.lower().endswith("zst") else "gzip") as stream:
+            while data := stream.read(_UNPACKED_AT_ONCE):
+                if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES + len(data):
+                    raise TooLargeError(f"there is no room to unpack it in {folder}: --work-dir names another place")
+                file.write(data)
+                yield
+        file.flush()
+        os.fsync(file.fileno())
+        os.rename(file.name, folder / name)
+
+
+def _has_lock(file: BinaryIO) -> bool:
+    """Lock the file, unless another process has it. Raises OSError where there are no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager
-def _unpacking_into(folder: str) -> Iterator[None]:
+def _unpacking_into(place: str) -> Iterator[None]:
     """Turn errors of a disk, and what Arrow says of a damaged stream, into a PageError."""
     try:
         yield
     except OSError as error:
         if error.errno is None:  # Arrow's own
             raise DamagedError(f"it cannot be unpacked: {error}") from error
-        said = f"it cannot be unpacked into {folder} ({error.strerror})"
+        said = f"it cannot be unpacked into {place} ({error.strerror})"
         raise UnreadableError(f"{said}: --work-dir names another place") from error
+    except UsageError as error:
+        raise UnreadableError(str(error)) from error
 
 
 def _bytes_of(plain: str, member: Member) -> Iterator[bytes]:
@@ -181,4 +217,4 @@ def _version_of(path: str) -> tuple[int, int]:
 
 def _require_version(address: MemberAddress) -> None:
     if _version_of(address.container) != address.version:
-        raise ChangedError("the file that it is in changed: run again to read it as it is now")
+        raise ChangedError(_CHANGED)

@@ -1,0 +1,76 @@
+"""Where compressed tars are unpacked: each run into a folder of its own, in which no other user may write.
+
+The processes of a run lock its folder as long as they live. So the next run takes over what a killed one has left, and
+nothing of a run that is at work.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+from contextlib import ExitStack, suppress
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from batchocr.storage.temporary import is_private, work_folder
+from batchocr.storage.uris import is_uri
+
+_PREFIX: Final = "unpacked-"
+_locked: Final[set[Path]] = set()
+"""The folders of which this process has the lock."""
+
+
+@cache
+def _folder_name(pid: int) -> str:
+    return _PREFIX + secrets.token_hex(8)
+
+
+def folder_name() -> str:
+    """The name of this process's folder, for it and its workers. Nobody else can know it before it is there."""
+    return _folder_name(os.getpid())
+
+
+def own_folder(work_dir: str | None, name: str) -> Path:
+    """The run's folder of this name, which this process locks until it ends: in the work folder, or among temporary
+    files if a folder there cannot be kept from other users. Raises OSError, UsageError."""
+    for parent in (work_folder(work_dir), Path(tempfile.gettempdir())):
+        folder = (parent / name).absolute()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if is_private(folder):
+            if folder not in _locked:
+                _locked.add(folder)
+                with suppress(OSError):  # without locks, nobody takes anything over
+                    fcntl.flock(_open_lock(folder), fcntl.LOCK_SH)
+            return folder
+        with suppress(OSError):  # another worker has just asked the same
+            folder.rmdir()
+    raise PermissionError(errno.EPERM, "other users may write there")
+
+
+def tar_name(container: str, version: tuple[int, int]) -> str:
+    """What the plain form of a compressed tar of this version is called."""
+    real = container if is_uri(container) else os.path.realpath(container)
+    return f"{hashlib.sha256(repr((real, version)).encode()).hexdigest()[:32]}.tar"
+
+
+def take_over(folder: Path, name: str) -> None:
+    """Move the file of this name into the folder if a killed run has left it, and delete what else such runs left."""
+    for left in {path.parent for path in folder.parent.glob(f"{_PREFIX}*/*.tar*")} - {folder}:
+        with suppress(OSError), ExitStack() as closing:  # it is that of a run that is at work, or of another user
+            if is_private(left):
+                lock = _open_lock(left)
+                closing.callback(os.close, lock)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with suppress(FileNotFoundError):
+                    os.rename(left / name, folder / name)
+                shutil.rmtree(left)
+
+
+def _open_lock(folder: Path) -> int:
+    return os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
