@@ -11,7 +11,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -150,8 +150,11 @@ def _unpack(path: str, version: tuple[int, int], folder: Path) -> Iterator[None]
     """Unpack a compressed tar of this version into the folder, in short steps, unless it is there. Raises PageError."""
     name = tar_name(path, version)
     with _opened(path) as packed, _unpacking_into(str(folder)), (folder / f"{name}.part").open("ab") as file:
-        while not _has_lock(file):
-            yield  # another worker unpacks it
+        while True:
+            with suppress(BlockingIOError):  # another worker unpacks it
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            yield
             time.sleep(_LOCK_WAIT_S)
         take_over(folder, name)
         if (folder / name).exists():
@@ -169,15 +172,6 @@ def _unpack(path: str, version: tuple[int, int], folder: Path) -> Iterator[None]
         file.flush()
         os.fsync(file.fileno())
         os.rename(file.name, folder / name)
-
-
-def _has_lock(file: BinaryIO) -> bool:
-    """Lock the file, unless another process has it. Raises OSError where there are no locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @contextmanager
