@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -19,7 +20,7 @@ import pytest
 from batchocr import Block, PageResult
 from batchocr.config import Config, load_recipe
 from batchocr.data import ErrorKind, Status
-from batchocr.errors import ExitCode
+from batchocr.errors import BatchOcrError, ExitCode, ModelError
 from batchocr.job.progress import EventName
 from batchocr.pages.protocol.detected_layout import BLOCK_TYPES
 from batchocr.planning.limits import engine_limits
@@ -107,21 +108,95 @@ def test_what_made_a_table_can_be_read(
     assert capsys.readouterr().out == 'a model {"dpi": "200"}\n'
 
 
-@pytest.mark.slow
-def test_the_python_of_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a letter, in the working directory, beside the model `./mineru`."""
     monkeypatch.chdir(tmp_path)
     make_quick_model(tmp_path / "mineru")
-    for folder in ("scans", "a", "b"):
-        (tmp_path / folder).mkdir()
-        draw_pdf(tmp_path / folder / "letter.pdf", "Dear reader")
-    code = code_in("README.md", "python")[0].replace('["./scans"]', '["./scans"], model="./mineru"')
-    names: dict[str, Any] = {}
-    exec(code, names)
+    (tmp_path / "scans").mkdir()
+    draw_pdf(tmp_path / "scans" / "letter.pdf", "Dear reader")
+    return tmp_path / "scans"
+
+
+def end_of(program: str) -> object:
+    """The exit code of a program in the documents. It reads with the model beside it, where it would take the Hub's."""
+    code = program.replace('["./scans"]', '["./scans"], model="./mineru"')
+    try:
+        exec(code, {"__name__": "__main__"})
+    except SystemExit as end:
+        return end.code
+    except (OSError, BatchOcrError):
+        return 1  # a traceback
+    return 0
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs_and_ends_with_the_code_of_its_run(
+    scans: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("a", "b"):
+        (scans.parent / folder).mkdir()
+        draw_pdf(scans.parent / folder / "letter.pdf", "Dear reader")
+    program = code_in("README.md", "python")[0]
+    assert end_of(program + "assert [len(first), len(second)] == [1, 1]") == 0
     assert capsys.readouterr().out.startswith("letter.pdf 0 ")
     assert pq.read_metadata("results.parquet").num_rows == 1
-    assert [len(names[name]) for name in ("first", "second")] == [1, 1]
+    (scans / "torn.pdf").write_bytes(b"%PDF-1.7 and no more")
+    assert end_of(program) == ExitCode.TOO_MANY_FAILURES
+
+
+@pytest.mark.slow
+def test_a_step_of_a_pipeline_ends_with_the_code_of_its_run(scans: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = code_in("docs/python.md", "python")[0]
+    assert end_of(step) == 0
+    assert "1 pages read, 0 failed" in capsys.readouterr().out
+    (scans / "torn.pdf").write_bytes(b"%PDF-1.7 and no more")
+    assert end_of(step) == ExitCode.TOO_MANY_FAILURES
+    for path in scans.iterdir():
+        path.unlink()
+    assert end_of(step) == ExitCode.NO_INPUT, "as if a disk were not mounted"
+    assert "no document" in capsys.readouterr().err
+    draw_pdf(scans / "letter.pdf", "Dear reader, it is another letter")
+    (scans.parent / "mineru/config.json").unlink()
+    assert end_of(step) == ExitCode.MODEL
+
+
+@pytest.mark.slow
+def test_the_worker_of_a_service_answers_with_text_or_says_why_not(scans: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(code_in("docs/python.md", "python")[1], names)
+    messages, answers = names["Queue"](), names["Queue"]()
+    for message in (("a.pdf", (scans / "letter.pdf").read_bytes()), ("b.pdf", b"no PDF"), None):
+        messages.put(message)
+    names["work"](messages, answers)
+    (good, text, none), (bad, nothing, why) = answers.get_nowait(), answers.get_nowait()
+    assert (good, none, bad, nothing, len(why)) == ("a.pdf", [], "b.pdf", "", 1) and text
+    (scans.parent / "mineru/config.json").unlink()
+    messages.put(None)
+    with pytest.raises(ModelError):
+        names["work"](messages, answers)
+
+
+def test_a_notebook_sees_what_was_read(
+    write: Callable[[list[PageResult]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = code_in("docs/python.md", "python")[2]
+    write(ROWS)
+    assert end_of(notebook + "assert list(doubtful['source'])[:1]") == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("d.png ")
+
+
+def is_whole(code: str) -> bool:
+    """Whether it is a program, and not a function for one."""
+    return not isinstance(ast.parse(code).body[-1], ast.FunctionDef)
+
+
+@pytest.mark.parametrize("program", [code for page in PAGES for code in code_in(str(page), "python") if is_whole(code)])
+def test_no_program_in_the_documents_ends_well_where_there_is_nothing(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert end_of(program) not in (0, None)
 
 
 def test_the_row_in_the_readme_has_the_columns_of_a_table() -> None:
@@ -240,27 +315,3 @@ def test_the_tested_versions_are_of_all_that_a_run_needs() -> None:
 def test_the_classes_of_detectors_are_those_of_the_code() -> None:
     [rows] = tables("docs/tiers.md", "`--layout`: a detector")
     assert {label.strip("`"): type.strip("`") for label, type in rows} == BLOCK_TYPES
-
-
-@pytest.mark.slow
-def test_the_programs_for_python_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    make_quick_model(tmp_path / "mineru")
-    (tmp_path / "scans").mkdir()
-    letter = draw_pdf(tmp_path / "scans" / "letter.pdf", "Dear reader")
-    step, service, notebook = code_in("docs/python.md", "python")
-    names: dict[str, Any] = {}
-    exec(step.replace('["./scans"]', '["./scans"], model="./mineru"'), names)
-    assert names["code"] == 0 and "1 pages read, 0 failed" in capsys.readouterr().out
-    exec(service, names)
-    messages, answers = names["Queue"](), names["Queue"]()
-    for message in (("a.pdf", letter.read_bytes()), ("b.pdf", b"no PDF"), None):
-        messages.put(message)
-    names["work"](messages, answers)
-    (good, text, none), (bad, nothing, why) = answers.get_nowait(), answers.get_nowait()
-    assert (good, none, bad, nothing, len(why)) == ("a.pdf", [], "b.pdf", "", 1) and text
-    exec(notebook, names)
-    assert capsys.readouterr().out.splitlines()[-1].startswith("letter.pdf ")
-    assert len(names["doubtful"]) == 1
