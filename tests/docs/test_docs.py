@@ -271,16 +271,36 @@ def test_the_map_names_every_wing() -> None:
 
 def test_every_file_that_a_document_names_exists() -> None:
     named = [(page, name) for page in PAGES for name in re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text())]
-    missing = [f"{page.name}: {name}" for page, name in named if not (ROOT / name).exists()]
-    # In the map, a module goes by its folder and name, perhaps with a name that is in it.
-    for module, name in re.findall(
-        rf"`(?!{FOLDERS})(\w+(?:/\w+)+)(?:\.(\w+))?[.\w]*`", text_of("docs/architecture.md")
-    ):
-        folder = ROOT / "batchocr" / module
-        paths = [path for path in (folder.with_suffix(".py"), folder / "__init__.py") if path.exists()]
-        if not paths or (name and not re.search(rf"\b{name}\b", paths[0].read_text())):
-            missing.append(f"architecture.md: {module} {name}")
-    assert not missing
+    assert not [f"{page.name}: {name}" for page, name in named if not (ROOT / name).exists()]
+
+
+OF_OTHERS = {"AutoProcessor", "helper", "is_fa3_supported", "max_", "memfd", "num_", "ui/safe", "vX.Y.Z"}
+"""What the guides name that is not ours."""
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "tests/README.md", "SECURITY.md"])
+def test_all_that_a_guide_names_is_there(page: str) -> None:
+    """A file or folder goes by the end of its path, a module perhaps without its `.py`, or with names that are in it; a
+    name of the code by itself."""
+    paths = [path for name in FOLDERS.split("|") for path in (ROOT / name).rglob("*")] + list(ROOT.glob("*.*"))
+    code = {path: path.read_text() for path in paths if path.suffix in (".py", ".toml")}
+    words = {word for text in code.values() for word in re.findall(r"\w+", text)}
+
+    def is_there(span: str) -> bool:
+        if span.startswith("make "):
+            return re.search(rf"^{span[5:]}:", text_of("Makefile"), re.MULTILINE) is not None
+        if module := re.match(r"(?:python -m )?(benchmarks\.[\w.]+)", span):
+            return is_there(module[1].replace(".", "/"))
+        if re.fullmatch(r"[\w./-]+", span) and any(str(each).endswith(f"/{span.rstrip('/')}") for each in paths):
+            return True
+        if path := re.fullmatch(r"((?:\w+/)+\w+|\w+(?=\.py$))((?:\.\w+)*)", span):
+            ends = tuple(f"/{path[1]}{rest}" for rest in (".py", "/__init__.py"))
+            found = [set(re.findall(r"\w+", text)) for each, text in code.items() if str(each).endswith(ends)]
+            return any({name for name in path[2].split(".") if name} <= names for names in found)
+        return not re.fullmatch(r"[A-Za-z_]\w+(\.\w+)*(\(\))?", span) or set(re.findall(r"\w+", span)) <= words
+
+    spans = re.findall(r"`([^`]+)`", re.sub(r"``.+?``", "", CODE.sub("", text_of(page))))
+    assert [span for span in spans if span.removesuffix("()") not in OF_OTHERS and not is_there(span)] == []
 
 
 def test_every_link_between_documents_leads_somewhere() -> None:
