@@ -5,19 +5,22 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer.main
 
 from batchocr import Block, PageResult
+from batchocr.cli.main import app
 from batchocr.config import Config, load_recipe
 from batchocr.data import ErrorKind, Status
 from batchocr.errors import BatchOcrError, ExitCode, ModelError
@@ -197,6 +200,17 @@ def test_no_program_in_the_documents_ends_well_where_there_is_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert end_of(program) not in (0, None)
+
+
+def test_every_command_in_the_documents_is_one() -> None:
+    """Its options exist and take what they are given."""
+    commands = cast(Any, typer.main.get_command(app)).commands
+    consoles = "".join(code for page in PAGES for code in code_in(str(page), "console")).replace("\\\n", " ")
+    lines = re.findall(r"^\$ batchocr (.+)$", consoles, re.MULTILINE)
+    assert len(lines) > 20
+    for line in lines:
+        name, *arguments = shlex.split(line, comments=True)
+        commands[name].make_context(name, arguments)
 
 
 def test_the_row_in_the_readme_has_the_columns_of_a_table() -> None:

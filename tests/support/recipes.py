@@ -88,9 +88,9 @@ def ends_well(*tasks: Task) -> bool:
     states: dict[int, str] = {}
     for task in tasks:
         before = {states[id(each)] for each in task.earlier}
-        rules = {"all_success": before <= {"success"}, "all_done": True, "one_failed": "failed" in before}
-        begins = rules[str(task.options.get("trigger_rule", "all_success"))]
-        states[id(task)] = _ended(task) if begins else "skipped"
+        rule = str(task.options.get("trigger_rule", "all_success"))
+        begins = {"all_success": before <= {"success"}, "all_done": True, "one_failed": "failed" in before}[rule]
+        states[id(task)] = _ended(task) if begins else "skipped" if rule == "one_failed" else "failed"
     followed = {id(each) for task in tasks for each in task.earlier}
     return "failed" not in {state for task, state in states.items() if task not in followed}
 
