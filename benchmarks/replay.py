@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Protocol
 
 from batchocr.data import Completion, Request
@@ -56,35 +55,19 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What an engine did for a trace, request by request, and how long it took."""
+    """What an engine did for a trace, request by request, and how long it took.
+
+    A rate is over all the time, from the first request to the last answer. What was answered between two moments says
+    little of what was done between them: when a quarter of the patches are answered, half of the ViT's work is done.
+    """
 
     seconds: float
     pages: int
     work: tuple[Work, ...]
-    ended_s: tuple[float, ...] = ()
-    """When each request of `work` was answered, in seconds since the start; empty where nobody noted it."""
 
     @property
     def pages_per_second(self) -> float:
         return self.pages / self.seconds
-
-    @property
-    def steady_pages_per_second(self) -> float | None:
-        """The rate without the ramps at both ends: from the moment when requests with a quarter of all patches were
-        answered to the moment when three quarters were. None if there is no time between them.
-
-        Whole pages cannot be counted instead: where all of them begin at once, nearly all end at the end.
-        """
-        by_end = sorted(zip(self.ended_s, (work.patches for work in self.work), strict=False))
-        answered = dict(zip((end_s for end_s, _ in by_end), accumulate(patches for _, patches in by_end), strict=True))
-        whole = sum(work.patches for work in self.work)
-        first_s, last_s = (
-            min((end_s for end_s, patches in answered.items() if patches >= share * whole), default=0.0)
-            for share in (0.25, 0.75)
-        )
-        if first_s == last_s:
-            return None
-        return self.pages * (answered[last_s] - answered[first_s]) / whole / (last_s - first_s)
 
     def rates(self, architecture: Architecture, peak_tflops: float | None) -> dict[str, Value]:
         """Table columns. peak_tflops: of the device."""
@@ -93,7 +76,6 @@ class Replayed:
             "pages": self.pages,
             "seconds": self.seconds,
             "pages/s": self.pages_per_second,
-            "steady pages/s": self.steady_pages_per_second,
             "patches/s": sum(work.patches for work in self.work) / self.seconds,
             "image tokens/s": sum(work.image_tokens for work in self.work) / self.seconds,
             "output tokens/s": sum(work.output_tokens for work in self.work) / self.seconds,
@@ -164,7 +146,6 @@ class PagesInFlight:
 def replay(engine: Steps, model: Reader, trace: Trace, *, pages_in_flight: int, meter: Meter) -> Replayed:
     """Send every request of the trace through the engine, which runs this model."""
     requests: list[Request] = []
-    ended_s: dict[int, float] = {}
 
     def submit(request_id: int, request: Request) -> None:
         requests.append(request)
@@ -179,12 +160,10 @@ def replay(engine: Steps, model: Reader, trace: Trace, *, pages_in_flight: int, 
         for request_id, completion in engine.step(meter):
             if completion.error is not None:
                 raise RuntimeError(f"a request has failed: {completion.error}")
-            ended_s[request_id] = time.perf_counter() - started
             pages.end(request_id, completion.output_tokens)
         pages.begin(pages_in_flight)
     seconds = time.perf_counter() - started
-    work = tuple(work_of(model, request) for request in requests)
-    return Replayed(seconds, len(trace.pages), work, tuple(ended_s[request_id] for request_id in range(len(work))))
+    return Replayed(seconds, len(trace.pages), tuple(work_of(model, request) for request in requests))
 
 
 def stage_shares(meter: Meter, seconds: float) -> dict[str, Value]:

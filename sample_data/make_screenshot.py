@@ -1,4 +1,4 @@
-"""Write the README's picture of the review page: run `python sample_data/make_screenshot.py results.parquet`, with the
+"""Write the README's picture of the review page: run `python sample_data/make_screenshot.py sample.parquet`, with the
 table of `make sample`. It needs Chromium.
 """
 

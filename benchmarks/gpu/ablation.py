@@ -5,8 +5,8 @@
 
 The variants come in the order of what they decide, and each is written when it is measured: how the two stages share
 the device and how much is in flight, then what the product does not have (`levers.py`), then what the design has from
-the start. `as_it_is_again` shows how far two equal runs differ. `steady` is the rate without the ramps at both ends of
-the trace, and what counts.
+the start. `as_it_is_again` shows how far two equal runs differ. The rates are over all the time, in which the ramps at
+both ends weigh the more the fewer pages there are.
 
 A lever is a model loaded with other operations, so its answers are compared with those of the model as it is before it
 is timed: `embeddings off` and `logits off` are relative errors (root mean square) about a page and given tokens, and
@@ -152,7 +152,7 @@ def measure(engine: Steps, model: Model, trace: Trace, pages_in_flight: int) -> 
         result = replay(engine, model, trace, pages_in_flight=pages_in_flight, meter=meter)
     decode, prefill = meter.stages["decode"], meter.stages["prefill"]
     return {
-        "steady": result.steady_pages_per_second,
+        "pages": result.pages,
         "pages/s": result.pages_per_second,
         "rows a step": decode.items / decode.batches,
         "ms a step": 1000 * decode.busy_s / decode.batches,
@@ -197,7 +197,7 @@ def measure_all(
             record.note(variant.name, f"{type(error).__name__}: {str(error).splitlines()[0]}")
             failed += [] if isinstance(error, UsageError | ImportError) else [variant.name]
             continue
-        rate = float(str(row["steady"] or row["pages/s"]))
+        rate = float(str(row["pages/s"]))
         whole = rate if variant.name == "as_it_is" else whole
         record.add({"variant": variant.name.ljust(width), "of as_it_is": whole and rate / whole, **row})
         record.figure(variant.name, rate)

@@ -2,9 +2,10 @@
 
     python -m benchmarks.gpu.peer_vllm --processes 2
 
-vLLM runs as it is installed, with its own defaults (CUDA graphs, torch.compile, a process for its engine). It answers
-the very requests that `throughput` sends to batchocr, a page's blocks once its layout is answered. Images are resized
-and prepared by threads, as in `vllm serve`: vLLM's own offline class prepares one at a time, which takes a quarter of a
+vLLM runs with CUDA graphs, torch.compile and a process for its engine, as by default; how many sequences it takes at
+once, and how many threads prepare images, is set here, and another choice may be faster (`--vllm-args`, `--threads`).
+It answers the very requests that `throughput` sends to batchocr, a page's blocks once its layout is answered. As in
+`vllm serve`, threads prepare the images: vLLM's own offline class prepares one at a time, which takes a quarter of a
 second a page. MinerU's rule against repeated n-grams is left out: vLLM has none.
 
 Each process gets an equal part of the pages and of the GPU's memory. The time runs from the moment when all of them are
@@ -180,7 +181,6 @@ def replay_together(shares: list[Share]) -> tuple[Replayed, dict[str, Value]]:
         max(part.seconds for part in parts),
         sum(part.pages for part in parts),
         tuple(chain.from_iterable(part.work for part in parts)),
-        tuple(chain.from_iterable(part.ended_s for part in parts)),
     )
     return together, ended[0][1]
 

@@ -1,5 +1,5 @@
-"""Airflow 3: eight tasks that divide the documents among them, each retried up to twenty times; then their tables are
-compared with the input, whatever became of the tasks. Workers of Airflow need /data, /models and /opt/batchocr."""
+"""Airflow 3.2 or later: eight tasks that divide the documents among them, each retried up to twenty times; then their
+tables are compared with the input, whatever became of the tasks. Workers need /data, /models and /opt/batchocr."""
 
 from __future__ import annotations
 
@@ -41,9 +41,18 @@ def verify() -> None:
     call("verify", "/data/out/part-*.parquet", "/data/in")
 
 
+@task(trigger_rule="one_failed")
+def fail() -> None:
+    """Airflow takes the state of a run from its last tasks: without this one, a run would be a success in which a share
+    was not read, and `verify` has found nothing wrong with what is there."""
+    raise AirflowFailException("a task before this one has failed: see its log")
+
+
 @dag(schedule=None, catchup=False)
 def batchocr() -> None:
-    read.expand(shard=list(range(1, SHARDS + 1))) >> verify()
+    shares, compared = read.expand(shard=list(range(1, SHARDS + 1))), verify()
+    shares >> compared
+    [shares, compared] >> fail()
 
 
 batchocr()

@@ -1,10 +1,12 @@
 #!/bin/bash
 # OmniDocBench, from its download to the score: images of pages, and what is on them. The scorer needs Python 3.10.
+# It ends with 3 if more pages failed than allowed: the score is then of pages that were not read, too.
 # Formulas are compared letter by letter: CDM, which draws them, needs TeX and more (metrics/cdm/README.md there).
 set -e
 /opt/batchocr/bin/hf download opendatalab/OmniDocBench --repo-type dataset --local-dir /data/omnidocbench
 /opt/batchocr/bin/batchocr run /data/omnidocbench/images --model /models/mineru --out /data/out/omnidocbench.parquet ||
-    [ $? = 3 ]
+    failed=$?
+[ "${failed:-3}" = 3 ]
 /opt/batchocr/bin/batchocr export /data/out/omnidocbench.parquet --format pages --page-names '{stem}.md' \
     --to /data/omnidocbench/batchocr
 [ -e /data/scorer ] || git clone --depth 1 https://github.com/opendatalab/OmniDocBench /data/scorer
@@ -25,3 +27,4 @@ end2end_eval:
 END
 cd /data/scorer
 venv/bin/python pdf_validation.py --config batchocr.yaml
+exit "${failed:-0}"

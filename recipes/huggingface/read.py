@@ -7,9 +7,9 @@
     uv run --with ./batchocr read.py ./scans ./texts --model ./mineru
     uv run --with ./batchocr read.py owner/scans ./texts --files 'data/test-*.parquet' --push owner/texts
 
-./batchocr is a clone, as there is no release yet. INPUT is a dataset on the Hub, which is downloaded, or a folder: of
-PDFs and images, of archives, or of Parquet files, of which a column with documents is read. OUTPUT is a folder. The
-same command again goes on where the last one stopped, and reads what is new.
+./batchocr is a clone, as there is no release yet. INPUT is a dataset on the Hub, which is downloaded, or a folder: PDFs
+and images are read, archives, and Parquet files, of which a column with documents is read. OUTPUT is a folder. The same
+command again goes on where the last one stopped, and reads what is new.
 """
 
 import argparse
@@ -22,6 +22,8 @@ import pyarrow.parquet as pq
 from huggingface_hub import HfApi, snapshot_download
 
 import batchocr
+
+CONTAINERS = (".zip", ".cbz", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".parquet")
 
 CARD = """---
 configs:
@@ -59,7 +61,13 @@ def main(arguments: list[str] | None = None) -> int:
     model = str(Path(asked.model).resolve()) if Path(asked.model).is_dir() else asked.model
     try:
         with chdir(folder_of(asked.input, asked.files)):  # so that no row names a folder of this machine
-            report = batchocr.run(find_documents(asked.files), out=table, model=model, document_column=asked.column)
+            report = batchocr.run(
+                find_documents(asked.files),
+                out=table,
+                model=model,
+                document_column=asked.column,
+                follow_symlinks=not Path(asked.input).is_dir(),  # what is downloaded are links to the Hub's cache
+            )
     except batchocr.BatchOcrError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -77,11 +85,12 @@ def folder_of(dataset: str, files: str | None) -> Path:
 
 
 def find_documents(files: str | None) -> list[Path]:
-    """Here, the files that are asked for; else all Parquet files and archives, or the folder if there are none."""
+    """Here, the files that are asked for; else the folder itself, and each archive and Parquet file below it."""
     here = Path()
     if files:
         return sorted(here.glob(files))
-    return sorted(path for path in here.rglob("*") if path.suffix in (".parquet", ".zip", ".tar")) or [here]
+    seen = (path for path in here.rglob("*") if not any(part.startswith(".") for part in path.parts))
+    return [here, *sorted(path for path in seen if path.name.lower().endswith(CONTAINERS))]
 
 
 def card(source: str, model: str, table: Path) -> str:

@@ -55,8 +55,7 @@ def test_processes_of_vllm_share_the_pages_and_their_rates_add_up(folder: Path) 
     shares = [_share(folder, 2), _share(folder, 1)]
     together, clocks = peer_vllm.replay_together(shares)
     assert together.pages == 3
-    assert len(together.ended_s) == len(together.work) == 45
-    assert together.seconds >= max(together.ended_s)
+    assert len(together.work) == 45
     assert set(clocks.values()) == {None}
 
 

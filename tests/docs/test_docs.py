@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer.main
 
 from batchocr import Block, PageResult
+from batchocr.cli.main import app
 from batchocr.config import Config, load_recipe
 from batchocr.data import ErrorKind, Status
-from batchocr.errors import ExitCode
+from batchocr.errors import BatchOcrError, ExitCode, ModelError
 from batchocr.job.progress import EventName
 from batchocr.pages.protocol.detected_layout import BLOCK_TYPES
 from batchocr.planning.limits import engine_limits
@@ -107,21 +111,106 @@ def test_what_made_a_table_can_be_read(
     assert capsys.readouterr().out == 'a model {"dpi": "200"}\n'
 
 
-@pytest.mark.slow
-def test_the_python_of_the_readme_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a letter, in the working directory, beside the model `./mineru`."""
     monkeypatch.chdir(tmp_path)
     make_quick_model(tmp_path / "mineru")
-    for folder in ("scans", "a", "b"):
-        (tmp_path / folder).mkdir()
-        draw_pdf(tmp_path / folder / "letter.pdf", "Dear reader")
-    code = code_in("README.md", "python")[0].replace('["./scans"]', '["./scans"], model="./mineru"')
-    names: dict[str, Any] = {}
-    exec(code, names)
+    (tmp_path / "scans").mkdir()
+    draw_pdf(tmp_path / "scans" / "letter.pdf", "Dear reader")
+    return tmp_path / "scans"
+
+
+def end_of(program: str) -> object:
+    """The exit code of a program in the documents. It reads with the model beside it, where it would take the Hub's."""
+    code = program.replace('["./scans"]', '["./scans"], model="./mineru"')
+    try:
+        exec(code, {"__name__": "__main__"})
+    except SystemExit as end:
+        return end.code
+    except (OSError, BatchOcrError):
+        return 1  # a traceback
+    return 0
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs_and_ends_with_the_code_of_its_run(
+    scans: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("a", "b"):
+        (scans.parent / folder).mkdir()
+        draw_pdf(scans.parent / folder / "letter.pdf", "Dear reader")
+    program = code_in("README.md", "python")[0]
+    assert end_of(program + "assert [len(first), len(second)] == [1, 1]") == 0
     assert capsys.readouterr().out.startswith("letter.pdf 0 ")
     assert pq.read_metadata("results.parquet").num_rows == 1
-    assert [len(names[name]) for name in ("first", "second")] == [1, 1]
+    (scans / "torn.pdf").write_bytes(b"%PDF-1.7 and no more")
+    assert end_of(program) == ExitCode.TOO_MANY_FAILURES
+
+
+@pytest.mark.slow
+def test_a_step_of_a_pipeline_ends_with_the_code_of_its_run(scans: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = code_in("docs/python.md", "python")[0]
+    assert end_of(step) == 0
+    assert "1 pages read, 0 failed" in capsys.readouterr().out
+    (scans / "torn.pdf").write_bytes(b"%PDF-1.7 and no more")
+    assert end_of(step) == ExitCode.TOO_MANY_FAILURES
+    for path in scans.iterdir():
+        path.unlink()
+    assert end_of(step) == ExitCode.NO_INPUT, "as if a disk were not mounted"
+    assert "no document" in capsys.readouterr().err
+    draw_pdf(scans / "letter.pdf", "Dear reader, it is another letter")
+    (scans.parent / "mineru/config.json").unlink()
+    assert end_of(step) == ExitCode.MODEL
+
+
+@pytest.mark.slow
+def test_the_worker_of_a_service_answers_with_text_or_says_why_not(scans: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(code_in("docs/python.md", "python")[1], names)
+    messages, answers = names["Queue"](), names["Queue"]()
+    for message in (("a.pdf", (scans / "letter.pdf").read_bytes()), ("b.pdf", b"no PDF"), None):
+        messages.put(message)
+    names["work"](messages, answers)
+    (good, text, none), (bad, nothing, why) = answers.get_nowait(), answers.get_nowait()
+    assert (good, none, bad, nothing, len(why)) == ("a.pdf", [], "b.pdf", "", 1) and text
+    (scans.parent / "mineru/config.json").unlink()
+    messages.put(None)
+    with pytest.raises(ModelError):
+        names["work"](messages, answers)
+
+
+def test_a_notebook_sees_what_was_read(
+    write: Callable[[list[PageResult]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = code_in("docs/python.md", "python")[2]
+    write(ROWS)
+    assert end_of(notebook + "assert list(doubtful['source'])[:1]") == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("d.png ")
+
+
+def is_whole(code: str) -> bool:
+    """Whether it is a program, and not a function for one."""
+    return not isinstance(ast.parse(code).body[-1], ast.FunctionDef)
+
+
+@pytest.mark.parametrize("program", [code for page in PAGES for code in code_in(str(page), "python") if is_whole(code)])
+def test_no_program_in_the_documents_ends_well_where_there_is_nothing(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert end_of(program) not in (0, None)
+
+
+def test_every_command_in_the_documents_is_one() -> None:
+    """Its options exist and take what they are given."""
+    commands = cast(Any, typer.main.get_command(app)).commands
+    consoles = "".join(code for page in PAGES for code in code_in(str(page), "console")).replace("\\\n", " ")
+    lines = re.findall(r"^\$ batchocr (.+)$", consoles, re.MULTILINE)
+    assert len(lines) > 20
+    for line in lines:
+        name, *arguments = shlex.split(line, comments=True)
+        commands[name].make_context(name, arguments)
 
 
 def test_the_row_in_the_readme_has_the_columns_of_a_table() -> None:
@@ -196,16 +285,36 @@ def test_the_map_names_every_wing() -> None:
 
 def test_every_file_that_a_document_names_exists() -> None:
     named = [(page, name) for page in PAGES for name in re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text())]
-    missing = [f"{page.name}: {name}" for page, name in named if not (ROOT / name).exists()]
-    # In the map, a module goes by its folder and name, perhaps with a name that is in it.
-    for module, name in re.findall(
-        rf"`(?!{FOLDERS})(\w+(?:/\w+)+)(?:\.(\w+))?[.\w]*`", text_of("docs/architecture.md")
-    ):
-        folder = ROOT / "batchocr" / module
-        paths = [path for path in (folder.with_suffix(".py"), folder / "__init__.py") if path.exists()]
-        if not paths or (name and not re.search(rf"\b{name}\b", paths[0].read_text())):
-            missing.append(f"architecture.md: {module} {name}")
-    assert not missing
+    assert not [f"{page.name}: {name}" for page, name in named if not (ROOT / name).exists()]
+
+
+OF_OTHERS = {"AutoProcessor", "helper", "is_fa3_supported", "max_", "memfd", "num_", "ui/safe", "vX.Y.Z"}
+"""What the guides name that is not ours."""
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "tests/README.md", "SECURITY.md"])
+def test_all_that_a_guide_names_is_there(page: str) -> None:
+    """A file or folder goes by the end of its path, a module perhaps without its `.py`, or with names that are in it; a
+    name of the code by itself."""
+    paths = [path for name in FOLDERS.split("|") for path in (ROOT / name).rglob("*")] + list(ROOT.glob("*.*"))
+    code = {path: path.read_text() for path in paths if path.suffix in (".py", ".toml")}
+    words = {word for text in code.values() for word in re.findall(r"\w+", text)}
+
+    def is_there(span: str) -> bool:
+        if span.startswith("make "):
+            return re.search(rf"^{span[5:]}:", text_of("Makefile"), re.MULTILINE) is not None
+        if module := re.match(r"(?:python -m )?(benchmarks\.[\w.]+)", span):
+            return is_there(module[1].replace(".", "/"))
+        if re.fullmatch(r"[\w./-]+", span) and any(str(each).endswith(f"/{span.rstrip('/')}") for each in paths):
+            return True
+        if path := re.fullmatch(r"((?:\w+/)+\w+|\w+(?=\.py$))((?:\.\w+)*)", span):
+            ends = tuple(f"/{path[1]}{rest}" for rest in (".py", "/__init__.py"))
+            found = [set(re.findall(r"\w+", text)) for each, text in code.items() if str(each).endswith(ends)]
+            return any({name for name in path[2].split(".") if name} <= names for names in found)
+        return not re.fullmatch(r"[A-Za-z_]\w+(\.\w+)*(\(\))?", span) or set(re.findall(r"\w+", span)) <= words
+
+    spans = re.findall(r"`([^`]+)`", re.sub(r"``.+?``", "", CODE.sub("", text_of(page))))
+    assert [span for span in spans if span.removesuffix("()") not in OF_OTHERS and not is_there(span)] == []
 
 
 def test_every_link_between_documents_leads_somewhere() -> None:
@@ -240,27 +349,3 @@ def test_the_tested_versions_are_of_all_that_a_run_needs() -> None:
 def test_the_classes_of_detectors_are_those_of_the_code() -> None:
     [rows] = tables("docs/tiers.md", "`--layout`: a detector")
     assert {label.strip("`"): type.strip("`") for label, type in rows} == BLOCK_TYPES
-
-
-@pytest.mark.slow
-def test_the_programs_for_python_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    make_quick_model(tmp_path / "mineru")
-    (tmp_path / "scans").mkdir()
-    letter = draw_pdf(tmp_path / "scans" / "letter.pdf", "Dear reader")
-    step, service, notebook = code_in("docs/python.md", "python")
-    names: dict[str, Any] = {}
-    exec(step.replace('["./scans"]', '["./scans"], model="./mineru"'), names)
-    assert names["code"] == 0 and "1 pages read, 0 failed" in capsys.readouterr().out
-    exec(service, names)
-    messages, answers = names["Queue"](), names["Queue"]()
-    for message in (("a.pdf", letter.read_bytes()), ("b.pdf", b"no PDF"), None):
-        messages.put(message)
-    names["work"](messages, answers)
-    (good, text, none), (bad, nothing, why) = answers.get_nowait(), answers.get_nowait()
-    assert (good, none, bad, nothing, len(why)) == ("a.pdf", [], "b.pdf", "", 1) and text
-    exec(notebook, names)
-    assert capsys.readouterr().out.splitlines()[-1].startswith("letter.pdf ")
-    assert len(names["doubtful"]) == 1

@@ -60,6 +60,22 @@ def spoil(monkeypatch: pytest.MonkeyPatch, model: Model, number: int) -> None:
     monkeypatch.setattr(type(model.vision), "layers", layers_or_nonsense)
 
 
+def test_nothing_of_values_that_are_not_finite_stays_in_the_cache(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention may multiply what it leaves out by zero, which such values survive."""
+    new_cache, caches = type(model.language).new_cache, list[Tensor]()
+
+    def seen(self: Any, num_blocks: int) -> Tensor:
+        caches.append(new_cache(self, num_blocks))
+        return caches[-1]
+
+    monkeypatch.setattr(type(model.language), "new_cache", seen)
+    spoil(monkeypatch, model, 1)
+    assert answers(model, [1])[1].error is not None
+    assert [bool(cache.isfinite().all()) for cache in caches] == [True]
+
+
 @pytest.mark.parametrize(
     "batches", [[range(5)], [[1], [0, 2, 3, 4]]], ids=["in its batch", "later, in its place in the cache"]
 )

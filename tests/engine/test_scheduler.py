@@ -108,6 +108,15 @@ def test_when_blocks_run_out_the_youngest_is_preempted_and_admitted_again_before
     assert (again.request_id, again.output_ids, again.ended) == (young.request_id, [], False)
 
 
+def test_of_several_that_could_give_way_the_youngest_does() -> None:
+    bench = Bench(blocks=6)
+    bench.wait(6, 4, 4)  # four blocks; the younger ones soon take the last two
+    assert bench.admit() == [0, 1, 2]
+    for _ in range(4):  # then the oldest needs one more
+        bench.step()
+    assert numbers(bench.scheduler.running) == [0, 1]
+
+
 def test_a_sequence_that_cannot_go_on_keeps_its_place_and_gets_no_slot() -> None:
     bench = Bench()
     full, _ = bench.wait(4, 4)

@@ -13,7 +13,7 @@ from batchocr.pages.input.sources import Found
 from batchocr.processes.messages import Opened
 from batchocr.tables.journal import Journal
 from batchocr.tables.settled import Kept, read
-from tests.support.documents import METADATA
+from tests.support.documents import METADATA, write_table
 
 FAILED = PageResult("b", None, "failed", error_kind="unreadable")
 PAGE = PageResult("b", 0, "ok", "2", 1)
@@ -33,6 +33,29 @@ def test_a_document_behind_the_limit_keeps_its_pages_and_not_what_was_said_of_it
         plan.opened(0, Opened(1, 1, "1", 1, 1))
         rows_of = OutputRows(plan, journal, Found(documents, {}), prune=False)
         assert [read(row) for row in rows_of if not isinstance(row, Kept)][1:] == kept
+
+
+@pytest.mark.parametrize(
+    ("names", "prune", "in_order", "is_there"),
+    [
+        ("ab", False, True, True),
+        ("a", False, True, True),  # the other stays
+        ("a", True, True, False),
+        ("ba", False, True, False),
+        ("ba", False, False, True),
+    ],
+)
+def test_with_nothing_new_the_table_that_is_there_has_the_rows_unless_some_are_left_out_or_move(
+    tmp_path: Path, names: str, prune: bool, in_order: bool, is_there: bool
+) -> None:
+    rows = [PageResult(name, page, "ok", name, 2, file_bytes=1, file_mtime_ns=1) for name in "ab" for page in (0, 1)]
+    write_table(tmp_path / "out.parquet", rows)
+    documents = [Document(name, name, size=1, mtime_ns=1) for name in names]
+    with Journal.open(tmp_path / "out.parquet", METADATA, resume=True, overwrite=False) as journal:
+        plan = RowPlan(documents, None, journal, limit=None)
+        assert plan.next_document() is None
+        found = OutputRows(plan, journal, Found(documents, {}), prune=prune)
+        assert found.are_the_table(in_order=in_order) == is_there
 
 
 def test_a_document_that_an_unfinished_run_has_read_and_that_is_gone_stays_behind_the_one_read_before_it(

@@ -136,6 +136,19 @@ def test_an_archive_that_changed_gives_no_bytes_of_another_version(make: Callabl
         copy_member(address, io.BytesIO(), timeout_s=10)
 
 
+def test_an_archive_that_changes_while_a_member_is_copied_gives_none(make: Callable[..., Path]) -> None:
+    path = make("a.pdf")
+    [found] = members(path)
+
+    class Copy(io.BytesIO):
+        def flush(self) -> None:
+            os.utime(path, ns=(0, 5))
+
+    address = str(MemberAddress(str(path), (path.stat().st_size, path.stat().st_mtime_ns), found))
+    with pytest.raises(ChangedError):
+        copy_member(address, Copy(), timeout_s=10)
+
+
 def test_an_address_is_read_back_whatever_the_name() -> None:
     for name in ("a.pdf", "b\0c.pdf", "d\udce9.pdf", ""):
         address = MemberAddress("x.zip", (5, -3), Member(1, 2, 3, 4, -5, name))

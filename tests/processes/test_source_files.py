@@ -78,6 +78,18 @@ def test_a_page_has_the_pixels_that_were_read(files: SourceFiles, folder: Path) 
         assert (image.size, image.tobytes()) == (expected.size, expected.tobytes())
 
 
+def test_a_page_that_was_scaled_down_to_fit_has_the_pixels_that_were_read(files: SourceFiles, folder: Path) -> None:
+    with pymupdf.open() as document:
+        document.new_page(width=4100, height=200).insert_text((40, 100), "A banner")
+        document.save(folder / "banner.pdf")
+    read = open_document(str(folder / "banner.pdf"), password=None, dpi=72).render(0)
+    assert 61 < read.dpi < 61.5
+    banner = found(files, folder, "banner.pdf")
+    image = files.page_image(banner, replace(row(banner, 0, *read.image.size), dpi=read.dpi))
+    assert isinstance(image, Image.Image)
+    assert image.tobytes() == read.image.tobytes()
+
+
 def test_a_file_that_was_replaced_meanwhile_is_drawn_as_it_is_now(files: SourceFiles, folder: Path) -> None:
     path = folder / "replaced.pdf"
     for text in ("old words", "some other words"):

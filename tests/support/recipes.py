@@ -58,22 +58,57 @@ class Task:
 
     function: Callable[..., None]
     options: dict[str, object] = field(default_factory=dict)
-    calls: list[dict[str, list[object]]] = field(default_factory=list)
+    mapped: list[object] | None = None
+    """What each of its instances is given; None if there is one, which is given nothing."""
+    earlier: list[Task] = field(default_factory=list)
 
     def expand(self, **arguments: list[object]) -> Task:
-        self.calls.append(arguments)
+        [self.mapped] = arguments.values()
         return self
 
     def __call__(self) -> Task:
-        self.calls.append({})
         return self
 
     def __rshift__(self, later: Task) -> Task:
+        later.earlier.append(self)
         return later
+
+    def __rrshift__(self, earlier: list[Task]) -> Task:
+        self.earlier += earlier
+        return self
 
 
 class FailError(Exception):
     """Stands for AirflowFailException: no further attempt is made."""
+
+
+def ends_well(*tasks: Task) -> bool:
+    """Whether Airflow shows a run of these tasks as a success: the state of a run is that of the tasks which no other
+    comes after. The tasks begin in this order, if those before them ended as their rule says."""
+    states: dict[int, str] = {}
+    for task in tasks:
+        before = {states[id(each)] for each in task.earlier}
+        rule = str(task.options.get("trigger_rule", "all_success"))
+        begins = {"all_success": before <= {"success"}, "all_done": True, "one_failed": "failed" in before}[rule]
+        states[id(task)] = _ended(task) if begins else "skipped" if rule == "one_failed" else "failed"
+    followed = {id(each) for task in tasks for each in task.earlier}
+    return "failed" not in {state for task, state in states.items() if task not in followed}
+
+
+def _ended(task: Task) -> str:
+    """The state of a task in the end, after as many attempts at each of its instances as it has."""
+    for arguments in [[]] if task.mapped is None else [[given] for given in task.mapped]:
+        for _ in range(1 + int(str(task.options.get("retries", 0)))):
+            try:
+                task.function(*arguments)
+            except FailError:
+                return "failed"
+            except RuntimeError:
+                continue
+            break
+        else:
+            return "failed"
+    return "success"
 
 
 def make_task(function: Callable[..., None] | None = None, **options: object) -> Any:

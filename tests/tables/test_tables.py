@@ -19,12 +19,13 @@ import pytest
 from batchocr.data import Block, PageResult, Reading
 from batchocr.documents.audit.audit_table import read_settings
 from batchocr.errors import OutputError, UsageError
+from batchocr.storage.members import WholeContainer
 from batchocr.tables import jsonl, parquet
 from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import files_of, metadata_path, temporary_path
 from batchocr.tables.opened import open_rows
 from batchocr.tables.page_list import read_page_list
-from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, largest
 from batchocr.tables.table import TableFormat, table_for
 
 METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200", "note": 'größer "than"\n'})
@@ -307,6 +308,13 @@ def test_a_row_group_ends_with_a_document_unless_that_has_thousands_of_pages(tmp
     metadata = pq.ParquetFile(out).metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [1040, 1028, 2048, 2048, 716]
     assert list(parquet.read_rows(out)) == rows
+
+
+def test_of_more_archives_than_metadata_has_room_for_those_with_the_most_documents_are_noted() -> None:
+    archives = {f"{number:04}.zip": WholeContainer(1, 1, None, None, number) for number in range(9999)}
+    noted = largest(archives)
+    assert 1000 < len(noted) < len(archives)
+    assert sorted(noted) == sorted(archives)[-len(noted) :]
 
 
 def test_duckdb_unnests_blocks(out: Path, table: TableFormat) -> None:
