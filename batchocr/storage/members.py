@@ -77,6 +77,8 @@ class WholeContainer(NamedTuple):
     name_column: str | None
     num_documents: int
     """Of this shard."""
+    zip_encoding: str | None = None
+    """None as versions wrote it that gave members of zips other names."""
 
 
 def is_container(path: str) -> bool:

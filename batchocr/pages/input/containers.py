@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import chain
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from batchocr.errors import (
     UnreadableError,
     UnsupportedError,
 )
+from batchocr.option_values import ZIP_ENCODING
 from batchocr.pages.input.archives import Entry, tar_bytes, tar_entries, zip_bytes, zip_entries
 from batchocr.pages.input.folders import SUFFIXES, kind_of
 from batchocr.pages.input.render import reading, version_of
@@ -46,17 +47,21 @@ _LEAST_FREE_BYTES: Final = 1 << 30
 _HEADER_BYTES: Final = 512
 """Before a member of a zip: its header, name and extra fields, which are rarely more."""
 _LINK: Final = "links or devices in archives"
+_Columns: TypeAlias = tuple[str | None, str | None]
 
 
 class Containers:
     """Lists what is in files that hold documents, and copies these.
 
     columns: those of documents and of names in tables, None for what fits. work_dir: where compressed tars are
-    unpacked, each once; None for the usual place.
+    unpacked, each once; None for the usual place. zip_encoding: of names in zips that do not say theirs.
     """
 
-    def __init__(self, columns: tuple[str | None, str | None] = (None, None), work_dir: str | None = None) -> None:
+    def __init__(
+        self, columns: _Columns = (None, None), work_dir: str | None = None, zip_encoding: str = ZIP_ENCODING
+    ) -> None:
         self._columns = columns
+        self._zip_encoding = zip_encoding
         self._work_dir = work_dir
         self._rows = TableRows(_opened)
         self._listing: Iterator[MembersListed] = iter(())
@@ -75,8 +80,10 @@ class Containers:
         with _opened(plain) as file:
             if path.lower().endswith(".parquet"):
                 entries = table_entries(file, version, *self._columns)
+            elif plain.lower().endswith(".tar"):
+                entries = tar_entries(file, version[1])
             else:
-                entries = tar_entries(file, version[1]) if plain.lower().endswith(".tar") else zip_entries(file)
+                entries = zip_entries(file, self._zip_encoding)
             is_last = False
             while not is_last:
                 members, skipped, problem = list[Member](), Counter[str](), None
@@ -108,14 +115,16 @@ class Containers:
 
 
 def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
-    """Take a member for a document, or count it if it would be none in a folder. Raises DamagedError."""
+    """Take a member for a document, or count it if it would be none in a folder. One whose name is longer than any path
+    is called by its number. Raises DamagedError."""
     name, ordinal = valid_text(entry.member.name), entry.member.ordinal
-    if ordinal >= _MAX_ENTRIES or len(name) > MAX_NAME:
-        raise DamagedError(f"it has more than {_MAX_ENTRIES:,} members, or a name of more than {MAX_NAME:,} letters")
+    if ordinal >= _MAX_ENTRIES:
+        raise DamagedError(f"it has more than {_MAX_ENTRIES:,} members")
     parts = [part for part in name.split("/") if part not in ("", ".", "..")] or [str(ordinal)]
     is_hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
     if entry.kind == "row" or (entry.kind == "file" and not is_hidden and parts[-1].lower().endswith(SUFFIXES)):
-        members.append(replace(entry.member, name="/".join(parts)))
+        name = "/".join(parts)
+        members.append(replace(entry.member, name=name if len(name) <= MAX_NAME else str(ordinal)))
     elif not is_hidden:
         skipped[kind_of(parts[-1]) if entry.kind == "file" else _LINK] += 1
 

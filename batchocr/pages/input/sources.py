@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -67,6 +68,11 @@ class Found:
     """The first hundred INPUTs, as they were given."""
     containers: Mapping[str, WholeContainer] = field(default_factory=dict)
     """By their `source`, the archives and tables of which all documents of this shard are known."""
+
+    def container_of(self, source: str) -> str | None:
+        """The one of the containers that a document of this `source` is, or was, in."""
+        above = (source[: slash.start()] for slash in re.finditer("/", source)) if self.containers else ()
+        return next(filter(self.containers.__contains__, above), None)
 
 
 def find_documents(
@@ -202,9 +208,9 @@ def _whole(within: Mapping[str, Within], documents: Sequence[Document], setup: S
     counts = Counter(file_of(document.path) for document in documents if is_member(document.path))
     columns = setup.document_column, setup.name_column
     return {
-        valid_text(inside.container.source): WholeContainer(*inside.version, *columns, counts[path])
-        for path, inside in within.items()
-        if inside.version is not None
+        valid_text(found.container.source): WholeContainer(*found.version, *columns, counts[path], setup.zip_encoding)
+        for path, found in within.items()
+        if found.version is not None
     }
 
 

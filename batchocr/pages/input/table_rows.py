@@ -50,9 +50,11 @@ def table_entries(
         beside = "path" if paths in ([pa.string()], [pa.large_string()]) else ""
         of_names = name_column or (f"{column}.path" if is_struct else beside)
         batches = table.iter_batches(_NAMES_AT_ONCE, columns=[of_names]) if of_names else iter(())
-        names = (name for batch in batches for name in _leaf(batch.column(0), "path").cast(pa.string()).to_pylist())
+        # As bytes, as one that is no UTF-8 costs all otherwise.
+        texts = (_leaf(batch.column(0), "path").cast(pa.string()).cast(pa.binary()) for batch in batches)
+        names = (name for each in texts for name in each.to_pylist())
         for ordinal in range(num_rows):
-            name = next(names, None) or str(ordinal)
+            name = (next(names, None) or b"%d" % ordinal).decode(errors="surrogateescape")
             yield Entry(Member(ordinal, index, 0, *version, name), "row")
 
 
