@@ -158,8 +158,7 @@ class Config:
         Option(INPUT, "Of Parquet tables, the column with names.", "NAME", default="path, or the row", per_call=True),
     ] = None
     zip_encoding: Annotated[
-        EncodingText,
-        Option(INPUT, "Of names in zips that are not UTF-8: gbk, cp932, cp866.", "NAME"),
+        EncodingText, Option(INPUT, "Of names in zips that are not UTF-8: gbk, cp932, cp866.", "NAME")
     ] = ZIP_ENCODING
     null: Annotated[
         bool,

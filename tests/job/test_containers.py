@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -442,6 +444,16 @@ def test_an_archive_and_a_folder_of_its_name_are_refused(folder: Path) -> None:
     make_zip(folder, "x.zip", ("a.pdf",))
     with pytest.raises(UsageError, match="rename one"):
         find_documents(["d", "x.zip"])
+
+
+def test_a_place_in_a_table_with_nothing_in_it_is_skipped_and_not_failed(folder: Path, options: dict[str, Any]) -> None:
+    pq.write_table(pa.table({"pdf": [(folder / "a.pdf").read_bytes(), None]}), "x.parquet")
+    report = batchocr.run("x.parquet", out="out.parquet", **(options | {"max_page_error_rate": 0}))
+    assert (report.exit_code, report.items.skipped, report.items.failed) == (0, 1, 0)
+    row = read_rows(Path("out.parquet"))[1]
+    assert (row.source, row.status, row.error_kind) == ("x.parquet/1", "skipped", "absent")
+    assert batchocr.run("x.parquet", out="out.parquet", **options).items.already_done == 2
+    assert said_by("verify", "out.parquet", "x.parquet", "--max-degraded-rate", "1")[0] == 0
 
 
 def test_what_cannot_be_listed_is_a_row_of_the_archive_itself(folder: Path) -> None:
