@@ -373,10 +373,12 @@ def test_what_follows_damage_in_a_tar_is_not_lost_in_silence(tmp_path: Path) -> 
 
 def test_a_second_tar_behind_the_first_is_not_lost_in_silence(tmp_path: Path) -> None:
     path = make_tar(tmp_path / "x.tar", "a.pdf")
-    path.write_bytes(path.read_bytes() * 2)
-    assert names(path) == ["a.pdf"]
-    assert (failure := problem(path)) is not None
-    assert "another follows" in failure.message
+    first = path.read_bytes()
+    for behind, said in ((first, "another tar follows"), (b"something else", "the tar is damaged")):
+        path.write_bytes(first + behind)
+        assert names(path) == ["a.pdf"]
+        assert (failure := problem(path)) is not None
+        assert failure.message == f"{said} at byte {len(first):,}, and nothing is read from there on"
 
 
 @pytest.mark.parametrize("size", [-1024, -1, -(1 << 60), 1 << 63, 1 << 72])

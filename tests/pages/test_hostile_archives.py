@@ -199,7 +199,7 @@ TARS: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "a thousand headers for none": (lambda: header(156, b"x")[:512] * 3000, "damaged"),
     "a header that says another size": (lambda: tarred(member("a.pdf", pax_headers={"size": "-5"})), "damaged"),
     "a time that is none": (lambda: tarred(member("a.pdf", mtime=0, pax_headers={"mtime": "nan"})), "read a.pdf"),
-    "a second tar": (lambda: tarred("a.pdf") * 2, "another follows"),
+    "a second tar": (lambda: tarred("a.pdf") * 2, "another tar follows at byte 10,240"),
 }
 COMPRESSED: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "nothing": (lambda: b"", "damaged"),

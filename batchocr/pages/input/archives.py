@@ -175,8 +175,9 @@ def tar_entries(file: BinaryIO, container_mtime_ns: int) -> Iterator[Entry]:
     file.seek(end)
     while (block := file.read(_PIECE_BYTES)) and not block.strip(b"\0"):
         end += len(block)
-    if block:
-        raise DamagedError(f"the tar is damaged at byte {end:,}, or another follows, and not read from there on")
+    if header := block.lstrip(b"\0"):
+        what = "another tar follows" if header[257:262] == b"ustar" else "the tar is damaged"
+        raise DamagedError(f"{what} at byte {end + len(block) - len(header):,}, and nothing is read from there on")
 
 
 def tar_bytes(file: BinaryIO, member: Member) -> Iterator[bytes]:

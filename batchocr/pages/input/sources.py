@@ -104,6 +104,7 @@ def find_documents(
     search = Search(stdin, null, follow_symlinks, SkippedFiles())
     kept: dict[str | int, Document] = {}
     expanded = [list(expand(given, search, is_first=position == 0)) for position, given in enumerate(inputs)]
+    _warn_of_delta_tables(inputs, chain.from_iterable(expanded))
     kept.update(chain.from_iterable(_one_of_each(found, kept) for found in expanded))
     setup = setup or Setup.of(Config())
     within = _within([document for document in kept.values() if not document.problem], setup, known)
@@ -132,6 +133,18 @@ def find_documents(
     names = tuple(valid_text(given if isinstance(given, str) else given.source) for given in inputs[:_MAX_TOLD])
     whole = _whole(within, documents, setup)
     return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn, names, whole)
+
+
+def _warn_of_delta_tables(inputs: Sequence[str | Document], found: Iterable[FoundInput]) -> None:
+    """Warn of a folder of Delta Lake, if one is an INPUT, or has a table that was found."""
+    tables = (document.path for _, document in found if document.path.lower().endswith(".parquet"))
+    folders = {str(folder) for table in tables for folder in PurePath(table).parents}
+    folders |= {given for given in inputs if isinstance(given, str)}
+    if delta := next((folder for folder in sorted(folders) if os.path.isdir(f"{folder}/_delta_log")), None):
+        said = (
+            "%s is a Delta table: rows that were deleted may be in its files; write out what it has now, and read that"
+        )
+        logger.warning(said, valid_text(delta))
 
 
 def _require_named(only: PageList, names: Set[str]) -> None:
