@@ -46,6 +46,8 @@ _LEAST_FREE_BYTES: Final = 1 << 30
 
 _HEADER_BYTES: Final = 512
 """Before a member of a zip: its header, name and extra fields, which are rarely more."""
+_CUT: Final = 255
+"""Letters of a name, from its end, that are left where a path is too long."""
 _LINK: Final = "links or devices in archives"
 _Columns: TypeAlias = tuple[str | None, str | None]
 
@@ -115,16 +117,16 @@ class Containers:
 
 
 def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
-    """Take a member for a document, or count it if it would be none in a folder. One whose name is longer than any path
-    is called by its number. Raises DamagedError."""
+    """Take a member for a document, or count it if it would be none in a folder. If its path is longer than any may be,
+    its number stands for the folders. Raises DamagedError."""
     name, ordinal = valid_text(entry.member.name), entry.member.ordinal
     if ordinal >= _MAX_ENTRIES:
         raise DamagedError(f"it has more than {_MAX_ENTRIES:,} members")
     parts = [part for part in name.split("/") if part not in ("", ".", "..")] or [str(ordinal)]
     is_hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
     if entry.kind == "row" or (entry.kind == "file" and not is_hidden and parts[-1].lower().endswith(SUFFIXES)):
-        name = "/".join(parts)
-        members.append(replace(entry.member, name=name if len(name) <= MAX_NAME else str(ordinal)))
+        path = "/".join(parts)
+        members.append(replace(entry.member, name=path if len(path) <= MAX_NAME else f"{ordinal}/{parts[-1][-_CUT:]}"))
     elif not is_hidden:
         skipped[kind_of(parts[-1]) if entry.kind == "file" else _LINK] += 1
 

@@ -46,8 +46,7 @@ def open_document(
     if b"%PDF" in head:
         return as_pdf()
     if head.startswith(_ARCHIVES):
-        kinds = " ".join(CONTAINERS)
-        raise UnsupportedError(f"the file is an archive of a kind that is not read; those that are: {kinds}")
+        raise UnsupportedError(f"it is an archive of a kind that is not read; those that are: {' '.join(CONTAINERS)}")
     if (name or path).lower().endswith(".pdf"):
         try:
             return as_pdf()  # MuPDF repairs some PDFs without a header

@@ -141,10 +141,9 @@ def _warn_of_delta_tables(inputs: Sequence[str | Document], found: Iterable[Foun
     folders = {str(folder) for table in tables for folder in PurePath(table).parents}
     folders |= {given for given in inputs if isinstance(given, str)}
     if delta := next((folder for folder in sorted(folders) if os.path.isdir(f"{folder}/_delta_log")), None):
-        said = (
-            "%s is a Delta table: rows that were deleted may be in its files; write out what it has now, and read that"
+        logger.warning(
+            "%s is a Delta table: deleted rows may be in its files; export it, and read that", valid_text(delta)
         )
-        logger.warning(said, valid_text(delta))
 
 
 def _require_named(only: PageList, names: Set[str]) -> None:
