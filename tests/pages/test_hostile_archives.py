@@ -208,6 +208,9 @@ COMPRESSED: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "damaged": (lambda: gzip.compress(os.urandom(5000))[:-8] + bytes(8), "damaged"),
     "a bomb": (lambda: gzip.compress(bytes(33 << 20)), "no room to unpack it"),
     "no tar": (lambda: gzip.compress(b"no archive" * 100), "damaged"),
+    "zeros behind its end": (lambda: gzip.compress(tarred(*NAMES)) + bytes(512), "read a.pdf, b.pdf, c.pdf"),
+    "two of them": (lambda: gzip.compress((data := tarred(*NAMES))[:900]) + gzip.compress(data[900:]), "read a.pdf, b"),
+    "something else behind its end": (lambda: gzip.compress(tarred(*NAMES)) + b"something else", "damaged"),
 }
 TABLES: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "nothing": (lambda: b"", "damaged"),

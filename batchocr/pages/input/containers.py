@@ -6,9 +6,11 @@ A member is copied into a file without a name, so that its own name leads nowher
 from __future__ import annotations
 
 import fcntl
+import gzip
 import os
 import shutil
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -145,7 +147,7 @@ def _unpack(path: str, plain: str) -> Iterator[bytes]:
                 return
             file.truncate(0)
             yield b""  # so that the run knows what to remove, whatever comes of it
-            with pa.CompressedInputStream(packed, "zstd" if path.lower().endswith("zst") else "gzip") as stream:
+            with _packed_stream(packed, is_zstd=path.lower().endswith("zst")) as stream:
                 while data := stream.read(_UNPACKED_AT_ONCE):
                     if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES + len(data):
                         raise TooLargeError(
@@ -157,13 +159,20 @@ def _unpack(path: str, plain: str) -> Iterator[bytes]:
             os.rename(file.name, plain)
 
 
+def _packed_stream(packed: BinaryIO, *, is_zstd: bool) -> gzip.GzipFile | pa.CompressedInputStream:
+    """What is packed. Behind a gzip, zeros are left out, with which backups fill a block: Arrow calls that damaged."""
+    return pa.CompressedInputStream(packed, "zstd") if is_zstd else gzip.GzipFile(fileobj=packed)
+
+
 @contextmanager
 def _unpacking_into(folder: str) -> Iterator[None]:
-    """Turn errors of a disk, and what Arrow says of a damaged stream, into a PageError."""
+    """Turn errors of a disk, and what is said of a damaged stream, into a PageError."""
     try:
         yield
+    except (EOFError, zlib.error) as error:
+        raise DamagedError(f"it cannot be unpacked: {error}") from error
     except OSError as error:
-        if error.errno is None:  # Arrow's own
+        if error.errno is None:  # of the stream
             raise DamagedError(f"it cannot be unpacked: {error}") from error
         said = f"it cannot be unpacked into {folder} ({error.strerror})"
         raise UnreadableError(f"{said}: --work-dir names another place") from error
