@@ -226,6 +226,7 @@ def test_formats_that_are_not_read_are_unsupported_whatever_the_name(tmp_path: P
 @pytest.mark.parametrize(
     "content",
     [bz2.compress(b"x"), lzma.compress(b"x"), gzip.compress(b"x"), b"7z\xbc\xaf\x27\x1c\0\4", b"Rar!\x1a\7\1\0"],
+    ids=["bzip2", "xz", "gzip", "7-Zip", "RAR"],
 )
 def test_archives_that_are_not_read_are_said_to_be_archives(tmp_path: Path, name: str, content: bytes) -> None:
     with pytest.raises(UnsupportedError, match=r"a kind that is not read; those that are: \.zip .*\.tar\.gz"):
