@@ -29,9 +29,11 @@ from pydantic_core import ArgsKwargs, ErrorDetails
 from batchocr.data import FigureUse, TextLayerUse, valid_text
 from batchocr.errors import UsageError
 from batchocr.option_values import (
+    ZIP_ENCODING,
     Count,
     DeviceText,
     Duration,
+    EncodingText,
     FolderText,
     LocalPathText,
     PageSpecText,
@@ -155,6 +157,9 @@ class Config:
         str | None,
         Option(INPUT, "Of Parquet tables, the column with names.", "NAME", default="path, or the row", per_call=True),
     ] = None
+    zip_encoding: Annotated[
+        EncodingText, Option(INPUT, "Of names in zips that are not UTF-8: gbk, cp932, cp866.", "NAME")
+    ] = ZIP_ENCODING
     null: Annotated[
         bool,
         Option(

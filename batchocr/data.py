@@ -37,6 +37,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 
 ErrorKind = Literal[
     "not_found",  # the path does not exist, or no longer does
+    "absent",  # a table has nothing in this place: the row is skipped, and not failed
     "unreadable",  # the file or folder may not be read
     "unsupported",  # not a known format
     "encrypted",  # needs a password, and none or a wrong one was given

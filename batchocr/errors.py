@@ -97,6 +97,10 @@ class NoBucketError(NotFoundError):
     """There is no such bucket in a store."""
 
 
+class AbsentError(PageError):
+    error_kind = "absent"
+
+
 class UnreadableError(PageError):
     error_kind = "unreadable"
 

@@ -5,9 +5,11 @@ Pages are written `1-10,15,r3-r1`, durations `3h55m`, sizes `4G`, shards `2/8`.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -25,6 +27,9 @@ LEAST_WORKER_BYTES = 256 << 20
 """A worker that has not opened anything yet takes 70 MB."""
 MOST_WORKER_BYTES = 4 << 30
 """The largest image that is decoded at all takes 2.3 GB."""
+
+ZIP_ENCODING = "cp437"
+"""That of MS-DOS, which the format names. Source: APPNOTE.TXT, appendix D."""
 
 _PAGE = "(r?)([1-9][0-9]{0,8})"
 _PART = re.compile(f"{_PAGE}(?:-{_PAGE})?")
@@ -137,6 +142,14 @@ def _checked_device(device: str) -> str:
     return device
 
 
+def _checked_encoding(name: str) -> str:
+    """The one name of an encoding that has several."""
+    with suppress(LookupError, UnicodeError):
+        if b"a/\\.pdf".decode(name) == "a/\\.pdf":
+            return codecs.lookup(name).name
+    raise ValueError("should be an encoding that Python knows, in which ASCII is ASCII: gbk, cp932, cp866")
+
+
 Count = Annotated[int, Field(gt=0, lt=1 << 63)]
 Seconds = Annotated[float, Field(gt=0)]
 Rate = Annotated[float, Field(ge=0, le=1)]
@@ -145,6 +158,7 @@ FolderText = Annotated[PathText, AfterValidator(os.path.expanduser)]
 LocalPathText = Annotated[PathText, AfterValidator(_on_this_machine)]
 DeviceText = Annotated[str, AfterValidator(_checked_device)]
 PageSpecText = Annotated[str, AfterValidator(lambda spec: parse_page_spec(spec) and spec)]
+EncodingText = Annotated[str, AfterValidator(_checked_encoding)]
 Duration = Annotated[Seconds, _DURATION_TEXT]
 Shard = Annotated[tuple[int, int], _SHARD_TEXT, AfterValidator(_checked_shard)]
 WorkerBytes = Annotated[int, _SIZE_TEXT, Field(lt=1 << 63), AfterValidator(_enough_for_a_worker)]

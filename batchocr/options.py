@@ -101,6 +101,9 @@ class Options(CallOptions, total=False):
     """How to use a PDF's own text: off ignores it, check says how far what was read agrees with it, trust takes it for
     blocks that show nothing but plain text of the page (docs/tiers.md). Default: check."""
 
+    zip_encoding: str
+    """Of names in zips that are not UTF-8: gbk, cp932, cp866. Default: cp437."""
+
     model: str | os.PathLike[str]
     """A model on Hugging Face, or a folder with one; also given as BATCHOCR_MODEL. Default:
     opendatalab/MinerU2.5-Pro-2605-1.2B."""

@@ -113,6 +113,7 @@ def test_every_option_is_declared_once_with_its_help() -> None:
 
 
 TEXTS = {"device": "cuda:0,cuda:1", "stop_after": "3h55m", "shard": "2/8", "worker_memory": "4G", "pages": "1-3,r1"}
+TEXTS |= {"zip_encoding": "CP932"}
 NUMBERS = {"worker_memory": 2**30}
 
 
@@ -151,6 +152,8 @@ def test_an_option_is_taken_in_every_form_that_it_is_declared_with(name: str, va
         ({"max_page_error_rate": 1.1}, "--max-page-error-rate 1.1: should be less than or equal to 1"),
         ({"dtype": "fp16"}, "--dtype 'fp16': one of auto, float32, bfloat16"),
         ({"model": Path("a"), "report": 3}, "--report 3: should be a valid string"),
+        ({"zip_encoding": "klingon"}, "--zip-encoding 'klingon': should be an encoding that Python knows"),
+        ({"zip_encoding": "utf-16"}, "--zip-encoding 'utf-16': should be an encoding that Python knows"),
         ({"work_dir": "gs://bucket"}, "--work-dir 'gs://bucket': should be a path on this machine, not an address"),
     ],
 )
@@ -160,6 +163,10 @@ def test_a_refusal_names_the_flag_the_value_and_what_is_allowed(option: dict[str
             make(option)
         assert said in str(refusal.value)
         assert "Value error" not in str(refusal.value)
+
+
+def test_an_encoding_that_has_several_names_is_known_by_one() -> None:
+    assert {make_config({"zip_encoding": name}).zip_encoding for name in ("CP866", "866", "ibm866")} == {"cp866"}
 
 
 def test_a_refusal_never_shows_a_password() -> None:

@@ -79,8 +79,8 @@ def audit(
     path = options.as_local_path("--out", out)
     options.require_roots(roots or [])
     choice = choice_of(sample, worst, seed, whole=audit_all)
-    config = make_config({"page_timeout": 600, **flags})
     opened = open_rows(table, partial=partial)
+    config = make_config({"page_timeout": 600, **opened.metadata.naming, **flags})
     if path.suffix.lower() != ".parquet":
         raise UsageError(f"--out {path}: an audit is a Parquet file, and its name ends in .parquet")
     with counting_bar(unit="pages", what="auditing") as bar:

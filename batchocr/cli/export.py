@@ -105,7 +105,7 @@ def export(
     named = _formats_named(formats)
     tag, page_names = options.as_language(language), as_page_names(page_names)
     format_options = FormatOptions(page_breaks, max_chars, tag, force_text, page_names)
-    config = make_config(flags)
+    config = make_config({**opened.metadata.naming, **flags})
     names, num_rows = _names_in(opened)
     roots = opened.input_roots if roots is None else roots
     bar = counting_bar(total=num_rows, what="exporting", unit="pages")

@@ -62,9 +62,10 @@ def _is_table(path: Path) -> bool:
 
 
 def asked_for(tables: Sequence[Path]) -> dict[str, Any]:
-    """What the runs of the tables were asked to read, as options; empty if the runs together have no such options.
-    Raises OutputError, OutputMismatchError."""
-    selection = selection_together([read_metadata(table) for table in tables]) or {}
+    """What the runs of the tables were asked to read, as far as they together have such options, and how the first has
+    named it, as options. Raises OutputError, OutputMismatchError."""
+    several = [read_metadata(table) for table in tables]
+    selection = (selection_together(several) or {}) | several[0].naming
     return {name: int(value) if name in ("limit", "sample_documents") else value for name, value in selection.items()}
 
 

@@ -93,11 +93,11 @@ def view(
     from batchocr.processes.source_files import SourceFiles
     from batchocr.tables.opened import open_rows
 
-    config = make_config(flags)
-    options.refuse_both("--sample", sample is not None, "--pages", config.pages is not None)
+    options.refuse_both("--sample", sample is not None, "--pages", "pages" in flags)
     path = options.as_local_path("--out", out)
     options.require_roots(roots or [])
     opened = open_rows(table, partial=partial)
+    config = make_config({**opened.metadata.naming, **flags})
     require_writable(path)
     require_replaceable(path)
     remove_leftovers([path])

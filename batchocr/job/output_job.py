@@ -65,7 +65,7 @@ def read_into_table(
             _log_start(found, out, metadata)
 
         run = Run(session, config, found, stop, finished=journal, on_load=on_load)
-        _require_same_input(out, run.plan, journal)
+        _require_same_input(out, run.plan, journal, found)
         try:
             with closing(run):
                 _read(run, journal, progress)
@@ -165,12 +165,14 @@ def _write_table(
     )
 
 
-def _require_same_input(out: Path, plan: RowPlan, journal: Journal) -> None:
-    """Refuse to replace a table with one of entirely different documents. Raises OutputMismatchError."""
+def _require_same_input(out: Path, plan: RowPlan, journal: Journal, found: Found) -> None:
+    """Refuse to replace a table with one of entirely different documents, from other archives too. Raises
+    OutputMismatchError."""
     if plan.settled is not None and np.any(plan.settled.places >= 0):
         return
     known = {*journal.sources(), *(journal.earlier.columns.sources.to_pylist() if journal.earlier else ())}
-    if known and not any(valid_text(document.source) in known for document in plan.documents):
+    here = {valid_text(document.source) for document in plan.documents}
+    if known and not any(source in here or found.container_of(source) for source in known):
         raise OutputMismatchError(
             f"{out} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: "
             "choose another --out, or start over with --overwrite, which deletes their rows for good"

@@ -11,6 +11,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -51,6 +52,7 @@ class OutputRows:
         self._prune = prune
         self._not_drawn = set(map(valid_text, found.not_drawn))
         self._empty = found.empty
+        self._found = found
         self._rows_of_empty: Counter[str] = Counter()
         self._is_kept = np.zeros(plan.settled.table.num_rows if plan.settled else 0, np.bool_)
         """The rows of the earlier table that stay."""
@@ -169,6 +171,8 @@ class OutputRows:
             rows = self._journal.rows(source)
             pages = [row for row in rows if row.page_index is not None]
             pages = pages or [row for row in rows if row.doc_id]  # else its row says only that there was no file
+            if (container := self._found.container_of(source)) is not None:
+                pages = [row for row in pages if (container, row.doc_id, row.page_index) not in self._under_new_names]
             if not pages:
                 continue
             empty_input = next((name for name, begin in self._empty.items() if source.startswith(begin)), None)
@@ -178,6 +182,18 @@ class OutputRows:
                 yield from (self._row(source, row) for row in pages)
             if empty_input is None or not self._prune:
                 (self.not_asked if source in self._not_drawn else self.gone)[source] = len(pages)
+
+    @cached_property
+    def _under_new_names(self) -> set[tuple[str | None, str | None, int | None]]:
+        """The archive, `doc_id` and page of each row that the earlier table has not. If it has that row of a document
+        that is not in this archive any more, that is what the same document was called before."""
+        present = {valid_text(document.source) for document in self._plan.documents}
+        return {
+            (self._found.container_of(source), row.doc_id, row.page_index)
+            for source in present.intersection(self._journal.sources())
+            for row in self._journal.rows(source)
+            if row.length
+        }
 
     def _settled(self, source: str, first: int, end: int) -> Iterator[Kept]:
         """A document of which nothing is known but its rows in the table, if it has some there."""

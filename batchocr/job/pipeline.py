@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
 
-from batchocr.data import ErrorKind, Failure, PageResult, counted
+from batchocr.data import ErrorKind, Failure, PageResult, Status, counted
 from batchocr.errors import BatchOcrError
 from batchocr.job.document_run import Blame, RowKey
 from batchocr.job.progress import event
@@ -227,7 +227,8 @@ class Pipeline:
             self._plan.cannot_open(key.document, failure, doc_id)
             return
         source = self._plan.documents[key.document].source
-        row = PageResult(source, key.page_index, "failed", error_kind=failure.kind, error_message=failure.message)
+        status: Status = "skipped" if failure.kind == "absent" else "failed"
+        row = PageResult(source, key.page_index, status, error_kind=failure.kind, error_message=failure.message)
         self._emit(key, row)
 
     def _emit(self, key: RowKey, result: PageResult) -> None:

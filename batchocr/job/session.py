@@ -17,7 +17,7 @@ from batchocr.data import valid_text
 from batchocr.errors import UsageError
 from batchocr.job.stats.report import Setting
 from batchocr.machine import num_gpus, open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
-from batchocr.option_values import LEAST_WORKER_BYTES, MOST_WORKER_BYTES
+from batchocr.option_values import LEAST_WORKER_BYTES, MOST_WORKER_BYTES, ZIP_ENCODING
 from batchocr.pages.input import REVISION as INPUT_REVISION
 from batchocr.pages.protocol import revision
 from batchocr.planning.architecture import read_architecture
@@ -242,7 +242,7 @@ class Session:
 
 
 def settings_without_model(config: Config) -> dict[str, str]:
-    """What changes the text of rows, as far as the options say it."""
+    """What changes the text of rows, or what their documents are called, as far as the options say it."""
     settings = {
         "protocol": revision.VERSION,
         "input": f"r{INPUT_REVISION}",
@@ -253,6 +253,8 @@ def settings_without_model(config: Config) -> dict[str, str]:
     }
     if config.figures != "skip":
         settings["figures"] = config.figures
+    if config.zip_encoding != ZIP_ENCODING:
+        settings["zip_encoding"] = config.zip_encoding
     if config.text_layer == "trust":
         settings["text_layer"] = f"trust r{revision.TRUSTED_TEXT}"
     return settings

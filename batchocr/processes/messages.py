@@ -31,7 +31,7 @@ from batchocr.data import (
     SearchableMade,
     TextLayerUse,
 )
-from batchocr.option_values import MOST_WORKER_BYTES
+from batchocr.option_values import MOST_WORKER_BYTES, ZIP_ENCODING
 from batchocr.storage.members import Member
 from batchocr.storage.unpacked import folder_name
 
@@ -45,7 +45,7 @@ _MAX_QUESTIONS = 2000
 _MAX_PROMPTS = 1_000_000
 _OPTIONS = (
     *("dpi", "password", "max_new_tokens", "penalties", "text_layer", "figures"),
-    *("document_column", "name_column", "work_dir"),
+    *("document_column", "name_column", "zip_encoding", "work_dir"),
 )
 """Those of a run that are a worker's, too."""
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -76,6 +76,8 @@ class Setup:
     """Of tables that hold documents; None for the one that fits."""
     name_column: str | None = None
     """Of the same; None for the `path` beside a document, or the row's number."""
+    zip_encoding: str = ZIP_ENCODING
+    """Of names in zips that do not say theirs."""
     work_dir: str | None = None
     """Where compressed tars are unpacked; None for the usual place."""
     folder_name: str = field(default_factory=folder_name)

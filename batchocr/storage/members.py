@@ -34,7 +34,7 @@ class Member:
     offset: Number
     """Where it begins in an archive: of a zip, the header before it. Of a row, the number of its column."""
     length: Number
-    """How many bytes it takes there; 0 for a row."""
+    """How many bytes it takes there; of a row, its place in the list that is there."""
     size: Number
     """Its own, in bytes; of a row, the table's."""
     mtime_ns: Int64
@@ -74,6 +74,8 @@ class WholeContainer(NamedTuple):
     name_column: str | None
     num_documents: int
     """Of this shard."""
+    zip_encoding: str | None = None
+    """None as versions wrote it that gave members of zips other names."""
 
 
 def is_container(path: str) -> bool:

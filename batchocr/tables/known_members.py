@@ -29,11 +29,11 @@ def known_within(out: Path, config: Config, containers: Sequence[Document]) -> l
     if (table := table_for(out).open_table(present(out))) is None:
         return []
     with closing(table):
-        whole, columns = table.metadata.containers, (config.document_column, config.name_column)
+        whole, asked = table.metadata.containers, (config.document_column, config.name_column, 0, config.zip_encoding)
         unchanged = {
             source: Within(container, version=whole[source][:2])
             for source, container in ((valid_text(container.source), container) for container in containers)
-            if source in whole and whole[source][:-1] == (*version_of(container), *columns)
+            if source in whole and whole[source]._replace(num_documents=0) == (*version_of(container), *asked)
         }
         num_sources = _fill(unchanged, table.columns, config) if unchanged else Counter[str]()
     # Without rows of documents that are gone, which would stand for some that need a look.

@@ -93,6 +93,11 @@ class RunMetadata:
     containers: Mapping[str, WholeContainer] = field(default_factory=dict)
     """By `source`, archives and tables of which a run has found all documents, and each of them has rows."""
 
+    @property
+    def naming(self) -> dict[str, str]:
+        """The options by which the run's documents are called what they are called, if they are not the usual ones."""
+        return {name: value for name, value in self.settings.items() if name == "zip_encoding"}
+
 
 _METADATA = TypeAdapter(RunMetadata)
 _AS_JSON = {"settings", "input_roots", "selection", "containers"}

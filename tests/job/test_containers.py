@@ -17,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -24,7 +26,7 @@ import batchocr
 from batchocr.api import find_inputs
 from batchocr.config import Config, make_config
 from batchocr.data import Document, Failure, PageResult
-from batchocr.errors import DamagedError, NoInputError, TooLargeError, UsageError
+from batchocr.errors import DamagedError, NoInputError, OutputMismatchError, TooLargeError, UsageError
 from batchocr.pages.input import containers
 from batchocr.pages.input import sources as input_sources
 from batchocr.pages.input.containers import Containers
@@ -38,6 +40,7 @@ from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.reader import Reader
 from batchocr.storage import unpacked
+from batchocr.storage.members import WholeContainer
 from batchocr.tables.known_members import known_within
 from tests.support.containers import MAKERS, make_table, make_tar, make_zip
 from tests.support.listing import make, problem_kind, sources
@@ -159,6 +162,18 @@ def test_an_archive_is_listed_again_if_more_is_asked_of_it(folder: Path, options
     assert not is_known("x.parquet", pages="1")
 
 
+def test_an_archive_is_listed_again_after_a_version_that_may_have_named_it_otherwise(
+    folder: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_zip(folder, "x.zip", NAMES[:1])
+    with monkeypatch.context() as patched:
+        patched.setattr(input_sources, "WholeContainer", lambda *known: WholeContainer(*known[:5]))
+        batchocr.run("x.zip", out="out.parquet", **options)
+    assert not is_known("x.zip")
+    batchocr.run("x.zip", out="out.parquet", **options)
+    assert is_known("x.zip")
+
+
 def test_rows_of_documents_that_are_gone_do_not_stand_for_those_that_are_there(
     folder: Path, options: dict[str, Any]
 ) -> None:
@@ -169,6 +184,51 @@ def test_rows_of_documents_that_are_gone_do_not_stand_for_those_that_are_there(
     assert not is_known("x.zip", retry_failed=True)
     batchocr.run("x.zip", out="out.parquet", prune=True, retry_failed=True, **options)
     assert {row.source for row in read_rows(Path("out.parquet"))} == {"x.zip/b/broken.pdf", "x.zip/c.png"}
+
+
+OLD_NAMES = {name.encode().decode("cp437"): name for name in ("合同/一.pdf", "合同/坏.pdf", "合同/二.pdf")}
+"""What members were called whose names are UTF-8 and do not say so, and what they are called."""
+
+
+def zip_of(folder: Path, path: str, names: dict[str, str]) -> None:
+    """Two equal documents with two pages each, and one that cannot be opened, under these names."""
+    files = ("b/two pages.pdf", "b/broken.pdf", "b/two pages.pdf")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, file in zip(names, files, strict=True):
+            archive.write(folder / file, name)
+
+
+def test_a_document_with_another_name_in_its_archive_is_not_read_again_and_has_no_rows_under_both(
+    folder: Path, options: dict[str, Any]
+) -> None:
+    zip_of(folder, "x.zip", OLD_NAMES)
+    batchocr.run("x.zip", out="out.parquet", **options)
+    before = texts(read_rows(Path("out.parquet")))
+    zip_of(folder, "x.zip", dict.fromkeys(OLD_NAMES.values(), ""))
+    report = batchocr.run("x.zip", out="out.parquet", pages="1", **options)
+    assert (report.pages_read, report.rows_gone) == (0, 2)
+    assert len(read_rows(Path("out.parquet"))) == 5, "pages that are not asked for stay"
+    report = batchocr.run("x.zip", out="out.parquet", **options)
+    assert (report.pages_read, report.rows_gone) == (0, 0)
+    named = [replace(row, source=f"x.zip/{OLD_NAMES[row.source.removeprefix('x.zip/')]}") for row in before]
+    assert texts(read_rows(Path("out.parquet"))) == named
+    assert said_by("verify", *ALLOWED, "--strict", "out.parquet", "x.zip")[0] == 0
+
+
+def test_a_table_keeps_the_encoding_of_names_in_zips(folder: Path, options: dict[str, Any]) -> None:
+    name = "文一.pdf".encode("gbk")
+    with zipfile.ZipFile("x.zip", "w") as archive:
+        archive.write(folder / "a.pdf", "~" * len(name))
+    Path("x.zip").write_bytes(Path("x.zip").read_bytes().replace(b"~" * len(name), name))
+    batchocr.run("x.zip", out="out.jsonl", zip_encoding="GBK", **options)
+    assert [row.source for row in read_rows(Path("out.jsonl"))] == ["x.zip/文一.pdf"]
+    with pytest.raises(OutputMismatchError, match=r"zip_encoding gbk there, not set here"):
+        batchocr.run("x.zip", out="out.jsonl", **options)
+    for command in (["verify", *ALLOWED, "out.jsonl", "x.zip"], ["view", "out.jsonl"]):
+        assert said_by(*command)[0] == 0
+    assert said_by("export", "out.jsonl", "--to", "texts", "--format", "pdf")[0] == 0
+    assert is_known("x.zip", "out.jsonl", zip_encoding="gbk")
+    assert not is_known("x.zip", "out.jsonl")
 
 
 def test_rows_of_an_archive_that_is_cut_are_not_removed(folder: Path, options: dict[str, Any]) -> None:
@@ -323,7 +383,7 @@ def test_a_compressed_tar_is_unpacked_once_and_that_is_removed_at_the_end(ending
     )
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=True)
     bad, first, second = done.stdout.splitlines()
-    assert "incorrect header" in bad
+    assert "Not a gzipped file" in bad
     assert first == second
     assert ".tar'" in first
     assert os.listdir("work") == []
@@ -469,6 +529,16 @@ def test_an_archive_and_a_folder_of_its_name_are_refused(folder: Path) -> None:
     make_zip(folder, "x.zip", ("a.pdf",))
     with pytest.raises(UsageError, match="rename one"):
         find_documents(["d", "x.zip"])
+
+
+def test_a_place_in_a_table_with_nothing_in_it_is_skipped_and_not_failed(folder: Path, options: dict[str, Any]) -> None:
+    pq.write_table(pa.table({"pdf": [(folder / "a.pdf").read_bytes(), None]}), "x.parquet")
+    report = batchocr.run("x.parquet", out="out.parquet", **(options | {"max_page_error_rate": 0}))
+    assert (report.exit_code, report.items.skipped, report.items.failed) == (0, 1, 0)
+    row = read_rows(Path("out.parquet"))[1]
+    assert (row.source, row.status, row.error_kind) == ("x.parquet/1", "skipped", "absent")
+    assert batchocr.run("x.parquet", out="out.parquet", **options).items.already_done == 2
+    assert said_by("verify", "out.parquet", "x.parquet", "--max-degraded-rate", "1")[0] == 0
 
 
 def test_what_cannot_be_listed_is_a_row_of_the_archive_itself(folder: Path) -> None:

@@ -7,9 +7,11 @@ import os
 import struct
 import tarfile
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -196,11 +198,79 @@ def test_names_that_are_not_utf_8_are_names(tmp_path: Path) -> None:
     assert names(tmp_path / "x.tar") == [r"\udce9.pdf"]
 
 
-def test_a_zip_that_says_utf_8_of_other_names_says_what_is_wrong(tmp_path: Path) -> None:
-    path = make_zip(tmp_path / "x.zip", "é.pdf", "aa.pdf")
-    path.write_bytes(path.read_bytes().replace("é".encode(), b"\xff\xfe"))
-    assert (failure := problem(path)) is not None
-    assert "utf-8" in failure.message
+class Named(NamedTuple):
+    """A member whose name is these bytes."""
+
+    raw: bytes
+    system: int = 0
+    extra: bytes = b""
+    flag: bool = False
+    """Whether it says of itself that it is UTF-8."""
+
+
+def make_zip_named(path: Path, *members: Named) -> Path:
+    """A zip of members of such names, behind which comes one called last.pdf."""
+    infos = [zipfile.ZipInfo(f"{number}" * len(member.raw)) for number, member in enumerate(members)]
+    for info, member in zip(infos, members, strict=True):
+        info.create_system, info.extra = member.system, member.extra
+    data = make_zip(path, *infos, "last.pdf").read_bytes()
+    for info, member in zip(infos, members, strict=True):
+        data = data.replace(info.filename.encode(), member.raw)
+    if members[0].flag:
+        data = data.replace(b"PK\1\2\x14\0\x14\0\0\0", b"PK\1\2\x14\0\x14\0\0\x08", 1)
+    path.write_bytes(data)
+    return path
+
+
+def unicode_path(text: bytes, raw: bytes) -> bytes:
+    """The extra field by which a name is said in UTF-8 too."""
+    return struct.pack("<2HBL", 0x7075, 5 + len(text), 1, zlib.crc32(raw)) + text
+
+
+GBK, CP866, JIS = "合同/一.pdf".encode("gbk"), "Договор.pdf".encode("cp866"), "表/ソ.pdf".encode("cp932")
+
+
+@pytest.mark.parametrize(
+    ("member", "encoding", "name"),
+    [
+        pytest.param(Named("合同/一.pdf".encode(), 3), "cp437", "合同/一.pdf", id="UTF-8 without its flag"),
+        pytest.param(Named("合同/一.pdf".encode()), "gbk", "合同/一.pdf", id="UTF-8, whatever the encoding"),
+        pytest.param(Named("é.pdf".encode(), flag=True), "cp866", "é.pdf", id="UTF-8 with its flag"),
+        pytest.param(Named(b"\x82.pdf", flag=True), "cp437", "é.pdf", id="a flag that lies"),
+        pytest.param(Named(GBK), "cp437", "║╧═¼/╥╗.pdf", id="nothing says what it is"),
+        pytest.param(Named(GBK), "gbk", "合同/一.pdf", id="gbk"),
+        pytest.param(Named(CP866), "cp866", "Договор.pdf", id="cp866"),
+        pytest.param(Named(JIS, 3), "cp932", "表/ソ.pdf", id="a letter of which a backslash is the half"),
+        pytest.param(Named(b"\x81.pdf"), "gbk", "\\udc81.pdf", id="not of the encoding"),
+        pytest.param(Named(GBK, 0, unicode_path("合同.pdf".encode(), GBK)), "cp437", "合同.pdf", id="Unicode Path"),
+        pytest.param(Named(GBK, 0, unicode_path(b"a.pdf", b"b.pdf")), "gbk", "合同/一.pdf", id="of another name"),
+        pytest.param(Named(GBK, 0, unicode_path(b"\xff.pdf", GBK)), "gbk", "合同/一.pdf", id="not UTF-8 itself"),
+        pytest.param(Named(GBK, 0, unicode_path(b"", GBK)), "gbk", "合同/一.pdf", id="an empty one"),
+        pytest.param(Named(b"a\\b.pdf", 0), "cp437", "a/b.pdf", id="of MS-DOS"),
+        pytest.param(Named(b"a\\b.pdf", 10), "cp437", "a/b.pdf", id="of Windows"),
+        pytest.param(Named(b"a\\b.pdf", 11), "cp437", "a/b.pdf", id="of Windows, by Info-ZIP"),
+        pytest.param(Named(b"a\\b.pdf", 3), "cp437", "a\\b.pdf", id="of Unix"),
+    ],
+)
+def test_a_member_of_a_zip_is_called_what_its_maker_called_it(
+    member: Named, encoding: str, name: str, tmp_path: Path
+) -> None:
+    path = make_zip_named(tmp_path / "x.zip", member)
+    [listed] = [Containers(zip_encoding=encoding).list(ListMembers(1, str(path)))]
+    assert [found.name for found in listed.members] == [name, "last.pdf"]
+    assert [content(path, found) for found in listed.members] == [CONTENT] * 2
+
+
+def test_folders_and_hidden_members_are_known_behind_backslashes_too(tmp_path: Path) -> None:
+    raws = b"a\\", b"__MACOSX\\._a.pdf", b"a\\.b\\c.pdf", b"a\\b.pdf"
+    path = make_zip_named(tmp_path / "x.zip", *map(Named, raws))
+    assert (names(path), skipped(path)) == (["a/b.pdf", "last.pdf"], {})
+
+
+def test_a_path_longer_than_any_may_be_costs_its_folders_alone(make: Callable[..., Path]) -> None:
+    path = make("a.pdf", "d/" * 2100 + "b.pdf", "c.pdf")
+    assert (names(path), problem(path)) == (["a.pdf", "1/b.pdf", "c.pdf"], None)
+    assert [content(path, found) for found in members(path)] == [CONTENT] * 3
 
 
 def test_an_encrypted_member_of_a_zip_is_a_row_that_says_so(tmp_path: Path) -> None:
@@ -316,10 +386,12 @@ def test_what_follows_damage_in_a_tar_is_not_lost_in_silence(tmp_path: Path) -> 
 
 def test_a_second_tar_behind_the_first_is_not_lost_in_silence(tmp_path: Path) -> None:
     path = make_tar(tmp_path / "x.tar", "a.pdf")
-    path.write_bytes(path.read_bytes() * 2)
-    assert names(path) == ["a.pdf"]
-    assert (failure := problem(path)) is not None
-    assert "another follows" in failure.message
+    first = path.read_bytes()
+    for behind, said in ((first, "another tar follows"), (b"something else", "the tar is damaged")):
+        path.write_bytes(first + behind)
+        assert names(path) == ["a.pdf"]
+        assert (failure := problem(path)) is not None
+        assert failure.message == f"{said} at byte {len(first):,}, and nothing is read from there on"
 
 
 @pytest.mark.parametrize("size", [-1024, -1, -(1 << 60), 1 << 63, 1 << 72])

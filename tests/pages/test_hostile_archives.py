@@ -142,10 +142,13 @@ ZIPS: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "names of Windows": (lambda: zipped("..\\a.pdf", "C:\\b.pdf"), "read C:\\b.pdf"),
     "a name with NUL": (lambda: zipped("aXb.pdf").replace(b"aXb", b"a\0b"), "no suffix"),
     "no name": (lambda: zipped(".", ".."), "2 with no suffix"),
-    "names that are too long": (lambda: zipped("a" * 5000 + ".pdf"), "more than 4,096 letters"),
+    "names that are too long": (lambda: zipped("a" * 5000 + ".pdf", "b.pdf"), "read 0/aaa"),
     "letters that move the cursor": (lambda: zipped("\x1b[2J\n.pdf"), "read \x1b[2J\n.pdf"),
     "not UTF-8, and not said to be": (lambda: zipped("aa.pdf").replace(b"aa", b"\x82\xff"), "read é\xa0.pdf"),
-    "not UTF-8, but said to be": (lambda: zipped("é.pdf").replace("é".encode(), b"\xff\xfe"), "utf-8"),
+    "not UTF-8, but said to be": (
+        lambda: zipped("é.pdf", "b.pdf").replace("é".encode(), b"\x82\xff"),
+        "read é\xa0.pdf, b",
+    ),
     "encrypted": (lambda: patched(zipped("a.pdf"), b"PK\3\4", {6: ("<H", 1)}), "unpack it first"),
     "an unknown method": (lambda: patched(zipped("a.pdf"), b"PK\3\4", {8: ("<H", 97)}), "unknown method (97)"),
     "a bomb by what it says": (lambda: directory({24: ("<L", 2 << 30)}), "2,147,483,648 bytes"),
@@ -179,6 +182,7 @@ TARS: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "cut in a member": (lambda: tarred(*NAMES)[:1540], "damaged"),
     "names that lead up": (lambda: tarred("../../a.pdf", "/etc/b.pdf"), "read a.pdf, etc/b.pdf"),
     "two of a name": (lambda: tarred("a.pdf", "./a.pdf"), "read a.pdf, a.pdf"),
+    "names that are too long": (lambda: tarred("a.pdf", "d/" * 2100 + "b.pdf", "c.pdf"), "read a.pdf, 1/b.pdf, c.pdf"),
     "not UTF-8": (lambda: tarred("é.pdf", format=tarfile.GNU_FORMAT, encoding="latin-1"), "udce9"),
     "links to a file": (
         lambda: tarred(*(member("a.pdf", kind, linkname="/etc/passwd") for kind in (b"1", b"2"))),
@@ -195,7 +199,7 @@ TARS: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "a thousand headers for none": (lambda: header(156, b"x")[:512] * 3000, "damaged"),
     "a header that says another size": (lambda: tarred(member("a.pdf", pax_headers={"size": "-5"})), "damaged"),
     "a time that is none": (lambda: tarred(member("a.pdf", mtime=0, pax_headers={"mtime": "nan"})), "read a.pdf"),
-    "a second tar": (lambda: tarred("a.pdf") * 2, "another follows"),
+    "a second tar": (lambda: tarred("a.pdf") * 2, "another tar follows at byte 10,240"),
 }
 COMPRESSED: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "nothing": (lambda: b"", "damaged"),
@@ -204,6 +208,9 @@ COMPRESSED: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "damaged": (lambda: gzip.compress(os.urandom(5000))[:-8] + bytes(8), "damaged"),
     "a bomb": (lambda: gzip.compress(bytes(33 << 20)), "no room to unpack it"),
     "no tar": (lambda: gzip.compress(b"no archive" * 100), "damaged"),
+    "zeros behind its end": (lambda: gzip.compress(tarred(*NAMES)) + bytes(512), "read a.pdf, b.pdf, c.pdf"),
+    "two of them": (lambda: gzip.compress((data := tarred(*NAMES))[:900]) + gzip.compress(data[900:]), "read a.pdf, b"),
+    "something else behind its end": (lambda: gzip.compress(tarred(*NAMES)) + b"something else", "damaged"),
 }
 TABLES: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "nothing": (lambda: b"", "damaged"),
@@ -217,10 +224,16 @@ TABLES: Final[dict[str, tuple[Callable[[], bytes], str]]] = {
     "no row": (lambda: table({"pdf": binary()}), "no document"),
     "no column": (lambda: table({"text": ["a"]}), "none of this table does"),
     "two columns": (lambda: table({"one": binary(CONTENT), "two": binary(CONTENT)}), "one of one, two"),
-    "lists of documents": (lambda: table({"pdf": pa.array([[CONTENT]], pa.list_(pa.binary()))}), "none of this table"),
-    "a row of nothing": (lambda: table({"pdf": binary(CONTENT, None)}), "nothing in this row"),
+    "lists of lists": (lambda: table({"pdf": [[[CONTENT]]]}), "none of this table"),
+    "a row of nothing": (lambda: table({"pdf": binary(CONTENT, None)}), "absent: the table has nothing there; read 0"),
+    "more documents than bytes": (
+        lambda: table({"pdf": pa.array([[None] * 9999], pa.list_(pa.binary()))}),
+        "than bytes",
+    ),
     "names that lead up": (lambda: named("../../a.pdf", "/etc/b.pdf", None, "", ".."), "a.pdf, etc/b.pdf, 2, 3, 4"),
     "two of a name": (lambda: named("a.pdf", "a.pdf"), "read a.pdf, a.pdf"),
+    "names that are too long": (lambda: named("a.pdf", "b" * 5000, "c.pdf"), f"read a.pdf, 1/{'b' * 255}, c.pdf"),
+    "not UTF-8": (lambda: named("a.pdf", "éé.pdf", "c.pdf").replace("éé".encode(), b"\xe9\xff\xe9\xff"), "udce9"),
 }
 CASES: Final = [
     pytest.param(f"x{suffix}", *case, id=f"{suffix}: {name}")

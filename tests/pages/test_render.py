@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
+import lzma
 import os
 import subprocess
 import sys
@@ -217,6 +220,17 @@ def test_what_is_only_named_pdf_is_unsupported(tmp_path: Path, content: bytes) -
 def test_formats_that_are_not_read_are_unsupported_whatever_the_name(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UnsupportedError, match="neither a PDF nor an image"):
         opened(written(tmp_path / "a.png", content))
+
+
+@pytest.mark.parametrize("name", ["a.7z", "a.pdf", "a"])
+@pytest.mark.parametrize(
+    "content",
+    [bz2.compress(b"x"), lzma.compress(b"x"), gzip.compress(b"x"), b"7z\xbc\xaf\x27\x1c\0\4", b"Rar!\x1a\7\1\0"],
+    ids=["bzip2", "xz", "gzip", "7-Zip", "RAR"],
+)
+def test_archives_that_are_not_read_are_said_to_be_archives(tmp_path: Path, name: str, content: bytes) -> None:
+    with pytest.raises(UnsupportedError, match=r"a kind that is not read; those that are: \.zip .*\.tar\.gz"):
+        opened(written(tmp_path / name, content))
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a.png", "a"])

@@ -279,6 +279,22 @@ def test_the_account_names_the_ten_most_frequent_kinds() -> None:
     assert describe_skipped({}) == ""
 
 
+@pytest.mark.parametrize("given", [["d/t"], ["d/t/*/*.parquet"], ["d/t/p=1/a.parquet", "d/t/p=2/b.parquet", "d/t"]])
+def test_a_delta_table_is_said_once_to_hold_what_was_deleted_from_it(
+    given: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    make("d/t/_delta_log/0.json", "d/t/p=1/a.parquet", "d/t/p=2/b.parquet", "d/a.pdf")
+    find_documents([*given, "d/a.pdf"])
+    [warning] = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("d/t is a Delta table: deleted rows may be in its files")
+
+
+def test_other_folders_are_no_delta_tables(caplog: pytest.LogCaptureFixture) -> None:
+    make("d/_delta_log/0.json", "d/a.pdf", "e/a.parquet")
+    find_documents(["d/a.pdf", "e/a.parquet"])
+    assert "Delta" not in caplog.text
+
+
 def test_where_nothing_is_read_the_error_says_what_was_skipped() -> None:
     make("d/a.docx", "d/b.docx")
     with pytest.raises(NoInputError, match=r"no document is there; skipped 2 files: 2 \.docx"):

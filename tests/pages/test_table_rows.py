@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from batchocr.data import Failure
-from batchocr.errors import DamagedError, PageError
+from batchocr.errors import AbsentError, DamagedError, PageError
 from batchocr.pages import documents
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input import table_rows
@@ -131,11 +131,69 @@ def test_a_table_changes_between_two_rows(path: Path) -> None:
     assert read(path, containers, 1) == DOCUMENTS[6]
 
 
-def test_a_row_without_bytes_is_damaged(path: Path) -> None:
-    write(path, {"pdf": [b"x", None]})
-    with pytest.raises(PageError) as failed:
-        read(path, Containers(), 1)
-    assert failed.value.error_kind == "damaged"
+LISTS: dict[str, pa.DataType] = {
+    "bytes": pa.list_(pa.binary()),
+    "large": pa.large_list(pa.large_binary()),
+    "views": pa.list_(pa.binary_view()),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS.values(), ids=LISTS)
+def test_each_place_in_a_list_is_a_document(path: Path, kind: pa.DataType) -> None:
+    lists = [DOCUMENTS[:3], [], None, [None, b"x"], DOCUMENTS[3:30]]
+    write(path, {"pdf": pa.array(lists, kind), "id": ["a", "b", "c", "d", None]}, row_group_size=2)
+    expected = ["0/0", "0/1", "0/2", "3/0", "3/1", *(f"4/{number}" for number in range(27))]
+    assert names(path) == expected
+    assert names(path, None, "id")[2:6] == ["a/2", "d/0", "d/1", "4/0"]
+    containers = Containers()
+    for place in (0, 1, 2, 4, 5, 31, 6, 1):
+        documents: list[Any] = [document for each in lists for document in each or ()]
+        assert read(path, containers, place) == documents[place]
+    with pytest.raises(AbsentError):
+        read(path, containers, 3)
+
+
+def test_a_list_of_pictures_is_listed_by_their_paths_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = [{"bytes": data, "path": "a.png"} for data in DOCUMENTS]
+    kind = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    write(path, {"images": pa.array([pictures[:2], pictures[2:4]], kind)})
+    asked: list[object] = []
+    of_file = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(
+        pq.ParquetFile, "iter_batches", lambda *given, **more: asked.append(more) or of_file(*given, **more)
+    )
+    assert names(path) == ["0/0", "0/1", "1/0", "1/1"]
+    assert [more["columns"] for more in asked] == [["images.list.element.path"]]
+    assert read(path, Containers(), 3) == DOCUMENTS[3]
+
+
+def test_a_single_document_beside_a_list_is_the_one_that_is_meant(path: Path) -> None:
+    write(path, {"all": [[b"x"], [b"y"]], "pdf": DOCUMENTS[:2]})
+    assert names(path) == ["0", "1"]
+    assert names(path, "all") == ["0/0", "1/0"]
+
+
+def test_rows_of_views_and_dictionaries_are_read_as_others(path: Path) -> None:
+    views = pa.struct({"bytes": pa.binary_view(), "path": pa.string_view()})
+    columns = [pa.array(DOCUMENTS, pa.binary_view()), pa.array(DOCUMENTS).dictionary_encode()]
+    columns += [pa.array([{"bytes": data, "path": "a"} for data in DOCUMENTS], views)]
+    for column in columns:
+        write(path, {"pdf": column})
+        assert [read(path, Containers(), row) for row in (0, 29)] == [DOCUMENTS[0], DOCUMENTS[29]]
+
+
+def test_a_name_that_is_no_utf_8_costs_no_other(path: Path) -> None:
+    write(path, {"pdf": DOCUMENTS[:3], "path": ["a", "éé", "c"]})
+    path.write_bytes(path.read_bytes().replace("éé".encode(), b"\xe9\xff\xe9\xff"))
+    assert names(path) == ["a", r"\udce9\udcff\udce9\udcff", "c"]
+
+
+def test_a_row_without_bytes_is_absent(path: Path) -> None:
+    write(path, {"pdf": as_struct([b"x", None, b"y"], [None] * 3)})
+    containers = Containers()
+    with pytest.raises(AbsentError):
+        read(path, containers, 1)
+    assert read(path, containers, 2) == b"y"
 
 
 def test_which_column_is_said_or_only_one_fits(path: Path) -> None:

@@ -13,7 +13,10 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import accumulate
 from lzma import LZMAError
 from typing import BinaryIO, Final, Literal, NamedTuple
 
@@ -29,10 +32,18 @@ _MAX_RATIO: Final = 100
 _ALWAYS_ALLOWED_BYTES: Final = 1 << 30
 """A member may be so large, however few bytes it takes in its archive."""
 
-_END_BYTES: Final = 22
-"""Of a zip's last record, without its comment."""
+_END_BYTES, _LONG_END_BYTES = 22, 76
+"""Of a zip's last record, without its comment, and of the two before it if there are long numbers. Source: APPNOTE.TXT,
+4.3.14 to 4.3.16."""
+_DIRECTORY_HEADER: Final = struct.Struct("<5xB6x2H3L3H4x2L")
+"""Of a zip's member in the directory: the system that made it, time, date, checksum, packed size, size, the lengths of
+name, extra fields and comment, mode, offset. Source: APPNOTE.TXT, 4.3.12."""
 _LOCAL_HEADER: Final = struct.Struct("<4s2xHH16xHH")
-"""Of a zip's member: magic, flags, method, and the lengths of two fields behind it. Source: APPNOTE.TXT, 4.3.7."""
+"""Before a zip's member: magic, flags, method, and the lengths of two fields behind it. Source: APPNOTE.TXT, 4.3.7."""
+_LONG_NUMBERS, _UNICODE_PATH, _IS_LONG = 0x0001, 0x7075, 0xFFFFFFFF
+"""Two extra fields, and what stands in place of a number that is in the first. Source: APPNOTE.TXT, 4.5.3 and 4.6.9."""
+_WITH_BACKSLASHES: Final = {0, 10, 11, 14}
+"""MS-DOS, and the file systems of Windows as APPNOTE.TXT, 4.4.2, numbers them, and Info-ZIP."""
 
 
 class Entry(NamedTuple):
@@ -43,28 +54,72 @@ class Entry(NamedTuple):
     """Of a device, `link`; a `row` is a document whatever it is called."""
 
 
-def zip_entries(file: BinaryIO) -> Iterator[Entry]:
-    """Yield the members in the order of the zip's directory. Raises DamagedError, also after some."""
+def zip_entries(file: BinaryIO, encoding: str) -> Iterator[Entry]:
+    """Yield the members in the order of the zip's directory. encoding: of names that do not say theirs. Raises
+    DamagedError, also after some."""
     left = file.seek(0, os.SEEK_END)
-    try:
-        archive = zipfile.ZipFile(file)
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
-        raise DamagedError(f"the zip is damaged, or is none: {error}") from error
-    members = archive.infolist()
-    if not members and left > _END_BYTES + len(archive.comment):
-        raise DamagedError("the zip's directory is empty, and the zip is not")
-    for ordinal, info in enumerate(members):
-        left -= info.compress_size
-        if left < 0 or not 0 <= info.header_offset <= _MOST_BYTES or info.file_size > _MOST_BYTES:
-            raise DamagedError("the zip's members overlap, begin before it, or are longer than any file")
-        year, month, *rest = info.date_time
+    directory, before = _zip_directory(file)
+    ordinal = place = 0
+    while place < len(directory):
+        if not directory.startswith(b"PK\1\2", place) or place + _DIRECTORY_HEADER.size > len(directory):
+            raise DamagedError(f"the zip's directory is damaged at its byte {place:,}, and not read from there on")
+        system, clock, date, crc, length, size, *lengths, mode, offset = _DIRECTORY_HEADER.unpack_from(directory, place)
+        begin, end, end_of_extra, place = accumulate(lengths, initial=place + _DIRECTORY_HEADER.size)
+        fields = _extra_fields(directory[end:end_of_extra])
+        long = fields[_LONG_NUMBERS]
+        longs = iter(struct.unpack_from(f"<{len(long) // 8}Q", long))
+        size, length, offset = (next(longs, each) if each == _IS_LONG else each for each in (size, length, offset))
+        left -= length
+        if left < 0 or offset > _MOST_BYTES or size > _MOST_BYTES:
+            raise DamagedError("the zip's members overlap, or are longer than any file")
+        year, month = 1980 + (date >> 9), min(max(1, date >> 5 & 15), 12)
         # The time as if it were UTC: the same on every machine.
-        time_s = calendar.timegm((year, min(max(1, month), 12), *rest))
-        place = ordinal, info.header_offset, info.compress_size, info.file_size
-        is_file = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
-        if not info.is_dir():
-            member = Member(*place, time_s * _NS + info.CRC % _NS, info.filename)
-            yield Entry(member, "file" if is_file else "link")
+        time_s = calendar.timegm((year, month, date & 31, clock >> 11, clock >> 5 & 63, (clock & 31) * 2))
+        name = _zip_name(directory[begin:end], fields[_UNICODE_PATH], encoding)
+        name = name.replace("\\", "/") if system in _WITH_BACKSLASHES else name
+        if not name.endswith("/"):
+            member = Member(ordinal, before + offset, length, size, time_s * _NS + crc % _NS, name)
+            yield Entry(member, "file" if stat.S_IFMT(mode >> 16) in (0, stat.S_IFREG) else "link")
+        ordinal += 1
+
+
+def _zip_directory(file: BinaryIO) -> tuple[bytes, int]:
+    """The directory of a zip, and how many bytes are before the zip in its file. Raises DamagedError."""
+    most = _LONG_END_BYTES + _END_BYTES + 0xFFFF
+    begin = file.seek(max(0, file.seek(0, os.SEEK_END) - most))
+    tail = file.read(most)
+    end = tail.rfind(b"PK\5\6")
+    if end < 0 or end + _END_BYTES > len(tail):
+        raise DamagedError("the zip is damaged, or is none: it does not end as a zip does")
+    size, offset = struct.unpack_from("<2L", tail, end + 12)
+    if end >= _LONG_END_BYTES and tail.startswith(b"PK\6\6", end - _LONG_END_BYTES):
+        end -= _LONG_END_BYTES
+        size, offset = struct.unpack_from("<2Q", tail, end + 40)
+    start = begin + end - size
+    if start < offset or (not size and start):
+        raise DamagedError("the zip is damaged: its directory is empty, and the zip is not, or begins before it")
+    file.seek(start)
+    return file.read(size), start - offset
+
+
+def _extra_fields(data: bytes) -> Mapping[int, bytes]:
+    """The extra fields of a member by their numbers; empty ones for those that it has not."""
+    fields, place = defaultdict[int, bytes](bytes), 0
+    while place + 4 <= len(data):
+        number, length = struct.unpack_from("<2H", data, place)
+        fields[number] = data[place + 4 : place + 4 + length]
+        place += 4 + length
+    return fields
+
+
+def _zip_name(raw: bytes, unicode_path: bytes, encoding: str) -> str:
+    """The name of a member up to a NUL: the Unicode Path, if it is of this name; else what the name is in UTF-8,
+    whatever a flag says of that, or else in the encoding."""
+    is_of_name = unicode_path[:5] == struct.pack("<BL", 1, zlib.crc32(raw))
+    for text in ((is_of_name and unicode_path[5:]) or raw, raw):
+        with suppress(UnicodeDecodeError):
+            return text.decode().partition("\0")[0]
+    return raw.decode(encoding, "surrogateescape").partition("\0")[0]
 
 
 def zip_bytes(file: BinaryIO, member: Member) -> Iterator[bytes]:
@@ -120,8 +175,9 @@ def tar_entries(file: BinaryIO, container_mtime_ns: int) -> Iterator[Entry]:
     file.seek(end)
     while (block := file.read(_PIECE_BYTES)) and not block.strip(b"\0"):
         end += len(block)
-    if block:
-        raise DamagedError(f"the tar is damaged at byte {end:,}, or another follows, and not read from there on")
+    if header := block.lstrip(b"\0"):
+        what = "another tar follows" if header[257:262] == b"ustar" else "the tar is damaged"
+        raise DamagedError(f"{what} at byte {end + len(block) - len(header):,}, and nothing is read from there on")
 
 
 def tar_bytes(file: BinaryIO, member: Member) -> Iterator[bytes]:

@@ -6,15 +6,17 @@ A member is copied into a file without a name, so that its own name leads nowher
 from __future__ import annotations
 
 import fcntl
+import gzip
 import os
 import shutil
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -28,6 +30,7 @@ from batchocr.errors import (
     UnsupportedError,
     UsageError,
 )
+from batchocr.option_values import ZIP_ENCODING
 from batchocr.pages.input.archives import Entry, tar_bytes, tar_entries, zip_bytes, zip_entries
 from batchocr.pages.input.folders import SUFFIXES, kind_of
 from batchocr.pages.input.render import reading, version_of
@@ -50,23 +53,30 @@ _HEADER_BYTES: Final = 512
 """Before a member of a zip: its header, name and extra fields, which are rarely more."""
 _LOCK_WAIT_S: Final = 0.1
 _CHANGED: Final = "the file that it is in changed: run again to read it as it is now"
+_CUT: Final = 255
+"""Letters of a name, from its end, that are left where a path is too long."""
 _LINK: Final = "links or devices in archives"
+_Columns: TypeAlias = tuple[str | None, str | None]
 
 
 class Containers:
     """Lists what is in files that hold documents, and copies these.
 
-    columns: those of documents and of names in tables, None for what fits. work_dir: where compressed tars are
-    unpacked, each once, in the folder of this name; None for the usual place.
+    columns: those of documents and of names in tables, None for what fits. zip_encoding: of names in zips that do not
+    say theirs. work_dir: where compressed tars are unpacked, each once, in the folder of this name; None for the usual
+    place.
     """
 
     def __init__(
         self,
-        columns: tuple[str | None, str | None] = (None, None),
+        columns: _Columns = (None, None),
+        *,
+        zip_encoding: str = ZIP_ENCODING,
         work_dir: str | None = None,
         folder_name: str | None = None,
     ) -> None:
         self._columns = columns
+        self._zip_encoding = zip_encoding
         self._work_dir = work_dir
         self._folder_name = folder_name or unpacked.folder_name()
         self._rows = TableRows(_opened)
@@ -86,8 +96,10 @@ class Containers:
         with _opened(plain) as file:
             if path.lower().endswith(".parquet"):
                 entries = table_entries(file, version, *self._columns)
+            elif plain.lower().endswith(".tar"):
+                entries = tar_entries(file, version[1])
             else:
-                entries = tar_entries(file, version[1]) if plain.lower().endswith(".tar") else zip_entries(file)
+                entries = zip_entries(file, self._zip_encoding)
             is_last = False
             while not is_last:
                 members, skipped, problem = list[Member](), Counter[str](), None
@@ -134,14 +146,16 @@ class Containers:
 
 
 def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
-    """Take a member for a document, or count it if it would be none in a folder. Raises DamagedError."""
+    """Take a member for a document, or count it if it would be none in a folder. If its path is longer than any may be,
+    its number stands for the folders. Raises DamagedError."""
     name, ordinal = valid_text(entry.member.name), entry.member.ordinal
-    if ordinal >= _MAX_ENTRIES or len(name) > MAX_NAME:
-        raise DamagedError(f"it has more than {_MAX_ENTRIES:,} members, or a name of more than {MAX_NAME:,} letters")
+    if ordinal >= _MAX_ENTRIES:
+        raise DamagedError(f"it has more than {_MAX_ENTRIES:,} members")
     parts = [part for part in name.split("/") if part not in ("", ".", "..")] or [str(ordinal)]
     is_hidden = any(part.startswith(".") or part == "__MACOSX" for part in parts)
     if entry.kind == "row" or (entry.kind == "file" and not is_hidden and parts[-1].lower().endswith(SUFFIXES)):
-        members.append(replace(entry.member, name="/".join(parts)))
+        path = "/".join(parts)
+        members.append(replace(entry.member, name=path if len(path) <= MAX_NAME else f"{ordinal}/{parts[-1][-_CUT:]}"))
     elif not is_hidden:
         skipped[kind_of(parts[-1]) if entry.kind == "file" else _LINK] += 1
 
@@ -163,7 +177,7 @@ def _unpack(path: str, version: tuple[int, int], folder: Path) -> Iterator[None]
             raise ChangedError(_CHANGED)
         file.truncate(0)
         yield  # so that the run knows what to remove, whatever comes of it
-        with pa.CompressedInputStream(packed, "zstd" if path.lower().endswith("zst") else "gzip") as stream:
+        with _packed_stream(packed, is_zstd=path.lower().endswith("zst")) as stream:
             while data := stream.read(_UNPACKED_AT_ONCE):
                 if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES + len(data):
                     raise TooLargeError(f"there is no room to unpack it in {folder}: --work-dir names another place")
@@ -174,13 +188,20 @@ def _unpack(path: str, version: tuple[int, int], folder: Path) -> Iterator[None]
         os.rename(file.name, folder / name)
 
 
+def _packed_stream(packed: BinaryIO, *, is_zstd: bool) -> gzip.GzipFile | pa.CompressedInputStream:
+    """What is packed. Behind a gzip, zeros are left out, with which backups fill a block: Arrow calls that damaged."""
+    return pa.CompressedInputStream(packed, "zstd") if is_zstd else gzip.GzipFile(fileobj=packed)
+
+
 @contextmanager
 def _unpacking_into(place: str) -> Iterator[None]:
-    """Turn errors of a disk, and what Arrow says of a damaged stream, into a PageError."""
+    """Turn errors of a disk, and what is said of a damaged stream, into a PageError."""
     try:
         yield
+    except (EOFError, zlib.error) as error:
+        raise DamagedError(f"it cannot be unpacked: {error}") from error
     except OSError as error:
-        if error.errno is None:  # Arrow's own
+        if error.errno is None:  # of the stream
             raise DamagedError(f"it cannot be unpacked: {error}") from error
         said = f"it cannot be unpacked into {place} ({error.strerror})"
         raise UnreadableError(f"{said}: --work-dir names another place") from error

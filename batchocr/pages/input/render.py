@@ -15,10 +15,13 @@ from batchocr.data import TextLayerUse
 from batchocr.errors import ChangedError, DamagedError, NotFoundError, UnreadableError, UnsupportedError
 from batchocr.pages.input.image import FORMAT_NAMES, ImageDocument, begins_like_an_image, open_image
 from batchocr.pages.input.pdf import PdfDocument
+from batchocr.storage.members import CONTAINERS
 
 _HEAD_BYTES = 1024
 """Readers accept a PDF header anywhere within these first bytes (PDF 1.7, appendix H.3, note 13)."""
 
+_ARCHIVES = (b"7z\xbc\xaf\x27\x1c", b"Rar!", b"\xfd7zXZ\0", b"BZh", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"LZIP")
+"""How files begin that 7-Zip, RAR, xz, bzip2, gzip, Zstandard and lzip have packed."""
 
 RenderableDocument: TypeAlias = PdfDocument | ImageDocument
 """Its pages can be rendered in any order and repeatedly; a page that fails does not affect the others. `page_count` is
@@ -42,6 +45,8 @@ def open_document(
         return open_image(path)
     if b"%PDF" in head:
         return as_pdf()
+    if head.startswith(_ARCHIVES):
+        raise UnsupportedError(f"it is an archive of a kind that is not read; those that are: {' '.join(CONTAINERS)}")
     if (name or path).lower().endswith(".pdf"):
         try:
             return as_pdf()  # MuPDF repairs some PDFs without a header

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,11 @@ class Found:
     containers: Mapping[str, WholeContainer] = field(default_factory=dict)
     """By their `source`, the archives and tables of which all documents of this shard are known."""
 
+    def container_of(self, source: str) -> str | None:
+        """The one of the containers that a document of this `source` is, or was, in."""
+        above = (source[: slash.start()] for slash in re.finditer("/", source)) if self.containers else ()
+        return next(filter(self.containers.__contains__, above), None)
+
 
 def find_documents(
     inputs: Sequence[str | Document],
@@ -98,6 +104,7 @@ def find_documents(
     search = Search(stdin, null, follow_symlinks, SkippedFiles())
     kept: dict[str | int, Document] = {}
     expanded = [list(expand(given, search, is_first=position == 0)) for position, given in enumerate(inputs)]
+    _warn_of_delta_tables(inputs, chain.from_iterable(expanded))
     kept.update(chain.from_iterable(_one_of_each(found, kept) for found in expanded))
     setup = setup or Setup.of(Config())
     within = _within([document for document in kept.values() if not document.problem], setup, known)
@@ -126,6 +133,17 @@ def find_documents(
     names = tuple(valid_text(given if isinstance(given, str) else given.source) for given in inputs[:_MAX_TOLD])
     whole = _whole(within, documents, setup)
     return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn, names, whole)
+
+
+def _warn_of_delta_tables(inputs: Sequence[str | Document], found: Iterable[FoundInput]) -> None:
+    """Warn of a folder of Delta Lake, if one is an INPUT, or has a table that was found."""
+    tables = (document.path for _, document in found if document.path.lower().endswith(".parquet"))
+    folders = {str(folder) for table in tables for folder in PurePath(table).parents}
+    folders |= {given for given in inputs if isinstance(given, str)}
+    if delta := next((folder for folder in sorted(folders) if os.path.isdir(f"{folder}/_delta_log")), None):
+        logger.warning(
+            "%s is a Delta table: deleted rows may be in its files; export it, and read that", valid_text(delta)
+        )
 
 
 def _require_named(only: PageList, names: Set[str]) -> None:
@@ -202,9 +220,9 @@ def _whole(within: Mapping[str, Within], documents: Sequence[Document], setup: S
     counts = Counter(file_of(document.path) for document in documents if is_member(document.path))
     columns = setup.document_column, setup.name_column
     return {
-        valid_text(inside.container.source): WholeContainer(*inside.version, *columns, counts[path])
-        for path, inside in within.items()
-        if inside.version is not None
+        valid_text(found.container.source): WholeContainer(*found.version, *columns, counts[path], setup.zip_encoding)
+        for path, found in within.items()
+        if found.version is not None
     }
 
 

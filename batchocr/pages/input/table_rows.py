@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
-from typing import BinaryIO, Final
+from itertools import islice, repeat
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from batchocr.errors import DamagedError, UnsupportedError
+from batchocr.errors import AbsentError, DamagedError, UnsupportedError
 from batchocr.pages.input.archives import Entry
 from batchocr.storage.members import Member, MemberAddress
 
@@ -20,13 +20,14 @@ _NAMES_AT_ONCE: Final = 1000
 _ROWS_AT_ONCE: Final = 8
 _MAX_AHEAD: Final = 1000
 _BUFFER_BYTES: Final = 1 << 20
+_BYTES: Final = {pa.binary(), pa.large_binary(), pa.binary_view()}
 
 
 def table_entries(
     file: BinaryIO, version: tuple[int, int], document_column: str | None, name_column: str | None
 ) -> Iterator[Entry]:
-    """Yield the rows of a table: its size and time are theirs, as they have none of their own. A row without a name is
-    called by its number. Raises DamagedError, UnsupportedError."""
+    """Yield the rows of a table, of lists each place in them: its size and time are theirs, as they have none of their
+    own. A row without a name is called by its number. Raises DamagedError, UnsupportedError."""
     with _damages():
         num_bytes = file.seek(0, os.SEEK_END)
         table = _open(file)
@@ -35,14 +36,15 @@ def table_entries(
         schema = table.schema_arrow
         if any(key.startswith(b"batchocr.") for key in schema.metadata or ()):
             raise UnsupportedError("it is a table that batchocr wrote: name the documents that it was read from")
-        fitting = [field.name for field in schema if _holds_documents(field.type)]
-        column = document_column or (fitting[0] if len(fitting) == 1 else "")
+        fitting = [field.name for field in schema if _holds_documents(_of_list(field.type) or field.type)]
+        single = [name for name in fitting if _of_list(schema.field(name).type) is None] or fitting
+        column = document_column or (single[0] if len(single) == 1 else "")
         if column not in fitting:
             which = f"one of {', '.join(fitting)}" if fitting else "none of this table does"
             raise UnsupportedError(f"--document-column has to name the column that holds documents: {which}")
         if name_column is not None and name_column not in schema.names:
             raise UnsupportedError(f"there is no --name-column {name_column}, but {', '.join(schema.names)}")
-        if name_column is not None and _is_no_name(schema.field(name_column).type):
+        if name_column and (pa.types.is_nested(naming := schema.field(name_column).type) or naming in _BYTES):
             raise UnsupportedError(f"--name-column {name_column} has neither text nor numbers")
         index, kind = schema.get_field_index(column), schema.field(column).type
         is_struct = pa.types.is_struct(kind) and kind.get_field_index("path") >= 0
@@ -50,10 +52,14 @@ def table_entries(
         beside = "path" if paths in ([pa.string()], [pa.large_string()]) else ""
         of_names = name_column or (f"{column}.path" if is_struct else beside)
         batches = table.iter_batches(_NAMES_AT_ONCE, columns=[of_names]) if of_names else iter(())
-        names = (name for batch in batches for name in _leaf(batch.column(0), "path").cast(pa.string()).to_pylist())
-        for ordinal in range(num_rows):
-            name = next(names, None) or str(ordinal)
-            yield Entry(Member(ordinal, index, 0, *version, name), "row")
+        # As bytes, as one that is no UTF-8 costs all otherwise.
+        texts = (_paths(batch.column(0)).cast(pa.string()).cast(pa.binary()) for batch in batches)
+        names = (name for each in texts for name in each.to_pylist())
+        endings = repeat([""], num_rows) if _of_list(kind) is None else _in_lists(table, column, num_bytes)
+        for ordinal, in_row in enumerate(endings):
+            name = (next(names, None) or b"%d" % ordinal).decode(errors="surrogateescape")
+            for number, ending in enumerate(in_row):
+                yield Entry(Member(ordinal, index, number, *version, name + ending), "row")
 
 
 class TableRows:
@@ -63,25 +69,32 @@ class TableRows:
         self._open_file = open_file
         self._table: object = None
         """The container, its version and the column that `_values` are of."""
-        self._next = 0
-        """The row of which they have the value next."""
-        self._values: Iterator[bytes | None] = iter(())
+        self._row = 0
+        """The row that was read last."""
+        self._value: pa.Scalar[Any] | None = None
+        """What is in it."""
+        self._values: Iterator[pa.Scalar[Any]] = iter(())
+        """What is in those after it."""
 
     def read(self, address: MemberAddress) -> bytes:
-        """The bytes in a row. Raises DamagedError."""
+        """The bytes in a row, or in one place of its list. Raises AbsentError, DamagedError."""
         row, table = address.member.ordinal, (address.container, address.version, address.member.offset)
-        is_next = table == self._table and self._next <= row < self._next + _MAX_AHEAD
-        if not is_next:
-            self._next, self._values = row, self._from(address)
+        if table != self._table or not self._row <= row <= self._row + _MAX_AHEAD:
+            self._row, self._values = row - 1, self._from(address)
         self._table = None  # after an error nothing comes of these values any more
-        value = next(islice(self._values, row - self._next, None), None)
-        self._table, self._next = table, row + 1
-        if value is None:
-            raise DamagedError("the table has nothing in this row")
-        return value
+        if row > self._row:
+            self._value = next(islice(self._values, row - self._row - 1, None), None)
+        self._table, self._row = table, row
+        value = self._value
+        if isinstance(value, pa.ListScalar):
+            value = value[address.member.length]
+        document = value["bytes"] if isinstance(value, pa.StructScalar) else value
+        if document is None or (data := document.as_py()) is None:
+            raise AbsentError("the table has nothing there")
+        return bytes(data)
 
-    def _from(self, address: MemberAddress) -> Iterator[bytes | None]:
-        """Yield the documents from this one on. Raises DamagedError."""
+    def _from(self, address: MemberAddress) -> Iterator[pa.Scalar[Any]]:
+        """Yield the values of the rows from this one on. Raises DamagedError."""
         left, group = address.member.ordinal, 0
         with self._open_file(address.container) as file, _damages():
             table = _open(file)
@@ -89,8 +102,7 @@ class TableRows:
                 left, group = left - num_rows, group + 1
             columns, groups = [table.schema_arrow.names[address.member.offset]], range(group, table.num_row_groups)
             for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=columns):
-                for value in _leaf(batch.column(0), "bytes")[left:]:
-                    yield value.as_py()
+                yield from batch.column(0)[left:]
                 left = max(0, left - len(batch))
 
 
@@ -99,18 +111,30 @@ def _open(file: BinaryIO) -> pq.ParquetFile:
     return pq.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
 
 
-def _is_no_name(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+def _of_list(kind: pa.DataType) -> pa.DataType | None:
+    """What a column has lists of; None if it has no lists."""
+    return kind.value_type if isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType) else None
 
 
 def _holds_documents(kind: pa.DataType) -> bool:
     kind = kind.field("bytes").type if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0 else kind
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return (kind.value_type if pa.types.is_dictionary(kind) else kind) in _BYTES
 
 
-def _leaf(values: pa.Array, name: str) -> pa.Array:
-    """The values, or those of a field of them."""
-    return pc.struct_field(values, name) if pa.types.is_struct(values.type) else values
+def _in_lists(table: pq.ParquetFile, column: str, num_bytes: int) -> Iterator[Iterator[str]]:
+    """Yield for each row what the names of the documents in its list end with. Raises DamagedError."""
+    leaves = (table.schema.column(number).path for number in range(len(table.schema)))
+    path = next((leaf for leaf in leaves if leaf.startswith(f"{column}.") and leaf.endswith(".path")), column)
+    for batch in table.iter_batches(_ROWS_AT_ONCE, columns=[path]):
+        for length in pc.fill_null(pc.list_value_length(batch.column(0)), 0).to_pylist():
+            if (num_bytes := num_bytes - length) < 0:
+                raise DamagedError("the table says that it has more documents than bytes")
+            yield (f"/{number}" for number in range(length))
+
+
+def _paths(values: pa.Array) -> pa.Array:
+    """The values, or the `path` of each."""
+    return pc.struct_field(values, "path") if pa.types.is_struct(values.type) else values
 
 
 @contextmanager
