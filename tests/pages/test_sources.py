@@ -202,7 +202,7 @@ def test_what_is_no_regular_file_is_left_to_the_worker_to_refuse() -> None:
 
 
 @pytest.mark.parametrize(
-    "inputs", [[], ["empty"], ["notes"], ["missing.pdf", "no*.pdf"], ["@missing.txt"], ["@notes/a.txt"], ["-"]]
+    "inputs", [[], ["empty"], ["notes"], ["missing.pdf", "no*.pdf"], ["missing.pdf", "empty"], ["@notes/a.txt"], ["-"]]
 )
 def test_nothing_to_read_at_all_is_an_error(inputs: list[str]) -> None:
     Path("empty").mkdir()
@@ -210,8 +210,15 @@ def test_nothing_to_read_at_all_is_an_error(inputs: list[str]) -> None:
     with pytest.raises(NoInputError) as caught:
         find_documents(inputs)
     message = str(caught.value)
-    assert all(text in message for text in inputs)
-    assert ".pdf" in message and "@list.txt" in message
+    assert all(text.replace("-", "stdin") in message for text in inputs)
+    assert (".jpeg" in message) == (inputs == ["notes"]), "what is read matters where files were skipped"
+
+
+@pytest.mark.parametrize("inputs", [["missing.pdf"], ["missing", "x.pdf/y"], ["@missing.txt"]])
+def test_inputs_none_of_which_exists_are_wrong_usage_and_the_reason_comes_first(inputs: list[str]) -> None:
+    make("x.pdf")
+    with pytest.raises(UsageError, match=rf"^(the list )?{inputs[0].lstrip('@')} does not exist; .*nothing to read"):
+        find_documents(inputs)
 
 
 def test_shards_part_the_documents_between_them() -> None:
