@@ -293,7 +293,9 @@ def test_quiet_leaves_only_warnings_and_errors() -> None:
 
 
 def test_a_run_with_nothing_to_do_says_so_in_one_line() -> None:
-    said = "batchocr: nothing to do, all 10 rows are done: the table is table.parquet, the report "
+    said = (
+        "batchocr: nothing new to read and nothing to do, all 10 rows are done: the table is table.parquet, the report "
+    )
     body = "return report(done_before=10)"
     assert command(*RUN, body=body) == (0, "", f"{said}table.parquet.report.json\n")
     assert command(*RUN, "--quiet", body=body) == (0, "", "")

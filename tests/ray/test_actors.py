@@ -20,7 +20,7 @@ from batchocr.pages.input.sources import Found, find_documents
 from batchocr.ray import driver
 from batchocr.ray.cluster import ActorPlan, joined, plan_actors
 from batchocr.ray.folder import OutputFolder, PartRows
-from batchocr.ray.items import plan_items
+from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.reader import ItemRead, Loaded
 from batchocr.tables.schema import RunMetadata
 from tests.support.running import draw_pdf
@@ -190,7 +190,7 @@ def test_what_is_not_the_fault_of_an_item_ends_the_run(drive: Callable[..., driv
 
 def test_a_run_ends_when_another_one_begins_in_its_folder(drive: Callable[..., driver.Driver], tmp_path: Path) -> None:
     def read(_: object, item: object, *, again: bool) -> ItemRead:
-        OutputFolder(str(tmp_path / "out")).begin(METADATA, None, [])
+        OutputFolder(str(tmp_path / "out")).begin(ClusterPlan("", METADATA, None, ()))
         return ItemRead(PartRows(Counter(), Counter()), None)
 
     with pytest.raises(OutputError, match="another run has begun"):
