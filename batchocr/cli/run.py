@@ -21,6 +21,7 @@ from batchocr.job.progress import event
 from batchocr.job.stats.report import ENOUGH_ROWS
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
+from batchocr.pages.input.folders import describe_skipped
 from batchocr.tables.files import is_folder
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def run(
     0    finished; no more pages failed, or are degraded, than allowed
     1    internal error: a bug, or a device or workers that fail
     2    wrong usage
-    3    more pages failed, or degraded, than allowed (of all, or of what is new), or worse than before
+    3    more pages (of all, or new) failed, or degraded, than allowed, or worse
     4    nothing to read
     5    the model cannot be loaded
     6    the output cannot be written, or belongs to other settings
@@ -125,7 +126,8 @@ def tell_the_end(report: Report | ClusterReport, config: Config, *, kept: str, t
     found = report.items.found
     rows = "the only row is" if found == 1 else f"all {found:,} rows are"
     why = f"nothing new to read and nothing to do, {rows} done: " if report.nothing_to_do else ""
-    logger.info("%s%s", why, there, extra=event("run_finished", **ended))
+    skipped = f"; {describe_skipped(report.skipped_files)}" if report.nothing_to_do and report.skipped_files else ""
+    logger.info("%s%s%s", why, there, skipped, extra=event("run_finished", **ended))
 
 
 def _shortened(report: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import logging
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -122,10 +122,10 @@ class Driver:
     def accept_newest(self) -> None:
         """Record that the run has ended well: the next one is judged by the documents that are new then. Raises
         OutputError."""
-        if self.tally.newest != set() and self._metadata is not None:
-            self._begin(self._metadata, set())
+        if self.tally.newest != frozenset() and self._metadata is not None:
+            self._begin(self._metadata, frozenset())
 
-    def _begin(self, metadata: RunMetadata, newest: Set[str] | None, *, afresh: bool = False) -> None:
+    def _begin(self, metadata: RunMetadata, newest: frozenset[str] | None, *, afresh: bool = False) -> None:
         """Record what this run reads. newest: as in ClusterPlan."""
         self._folder.begin(ClusterPlan("", metadata, self._config.pages, self._items, newest), afresh=afresh)
 

@@ -110,7 +110,7 @@ class ClusterPlan:
     pages: str | None
     """The value of `--pages`."""
     items: tuple[Item, ...]
-    newest: Set[str] | None = None
+    newest: frozenset[str] | None = None
     """By `source`, the documents that are new or have changed since the last run that ended well; None if all are."""
 
 
@@ -199,7 +199,7 @@ def plan_items(found: Found, config: Config, earlier: ClusterPlan | None, pages_
     return [*kept, *divide(_counted(rest, counted, config), config.pages, pages_per_task, first=first)]
 
 
-def newest_documents(items: Sequence[Item], earlier: ClusterPlan | None) -> Set[str] | None:
+def newest_documents(items: Sequence[Item], earlier: ClusterPlan | None) -> frozenset[str] | None:
     """The documents that are new or have changed since the last run that ended well; None if all are new."""
     if earlier is None or earlier.newest is None:
         return None

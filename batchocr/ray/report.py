@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from batchocr.data import ErrorKind, Status, counted
@@ -137,7 +137,7 @@ class Tally:
     """Rows, as far as is known."""
     by_status: Counter[Status] = field(default_factory=Counter)
     errors: Counter[ErrorKind] = field(default_factory=Counter)
-    newest: Set[str] | None = None
+    newest: frozenset[str] | None = None
     """The newest documents, by `source`; None if all are."""
     of_newest: Counter[Status] = field(default_factory=Counter)
     """Their rows, by status."""

@@ -221,6 +221,13 @@ def test_inputs_none_of_which_exists_are_wrong_usage_and_the_reason_comes_first(
         find_documents(inputs)
 
 
+def test_a_folder_beside_others_of_which_nothing_is_read_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    make("d/x.pdf", "photos/a.heic", "hidden/.a.pdf")
+    Path("empty").mkdir()
+    find_documents(["d", "photos", "hidden", "empty"])
+    assert [record.args for record in caplog.records if "nothing in" in record.message] == [("photos",), ("hidden",)]
+
+
 def test_shards_part_the_documents_between_them() -> None:
     owners = [[index for index in range(1, 5) if in_shard(f"{number}.pdf", index, 4)] for number in range(1000)]
     assert all(len(owner) == 1 for owner in owners)
@@ -288,5 +295,5 @@ def test_the_account_names_the_ten_most_frequent_kinds() -> None:
 
 def test_where_nothing_is_read_the_error_says_what_was_skipped() -> None:
     make("d/a.docx", "d/b.docx")
-    with pytest.raises(NoInputError, match=r"no document is there; skipped 2 files: 2 \.docx"):
+    with pytest.raises(NoInputError, match=r"no document is there that is not hidden; skipped 2 files: 2 \.docx"):
         find_documents(["d"])

@@ -123,6 +123,9 @@ def find_documents(
         for position, (given, found) in enumerate(zip(inputs, expanded, strict=True))
         if isinstance(given, str) and os.path.isdir(given) and not found
     }
+    for folder in empty:
+        if os.listdir(folder):
+            logger.warning("nothing in %s is read: its files are hidden, or skipped by their suffix", folder)
     empty |= {path: f"{each.container.source}/" for path, each in within.items() if each.version is None}
     names = tuple(valid_text(given if isinstance(given, str) else given.source) for given in inputs[:_MAX_TOLD])
     whole = _whole(within, documents, setup)
@@ -247,4 +250,4 @@ def _nothing_found(
     if others := describe_skipped(skipped.by_kind()):
         others = f"; {others}. Read are {' '.join(SUFFIXES)}; and if they are named, {' '.join(CONTAINERS)}"
     looked = f"no document to read; looked in {', '.join(texts) or 'nothing'}"
-    return NoInputError(f"{looked}: {said or 'no document is there'}{others}")
+    return NoInputError(f"{looked}: {said or 'no document is there that is not hidden'}{others}")
