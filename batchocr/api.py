@@ -186,7 +186,7 @@ def find_inputs(config: Config, inputs: Inputs, out: Path | None = None) -> Foun
 
 def _hint(given: Any, asked: Sequence[str | Document], out: Path | None) -> str:
     """What else to say of INPUTs of which nothing was found. asked: the INPUTs one by one."""
-    if isinstance(given, tuple) and not any(map(os.path.exists, given)):
+    if isinstance(given, tuple) and all(isinstance(each, str) and not os.path.exists(each) for each in given):
         return "; if a pair is a name and its document, the content must be bytes"
     earlier = metadata_of_rows(out) if out else None
     known = {*earlier.input_roots, *earlier.containers} if earlier else set()

@@ -241,7 +241,9 @@ def _nothing_found(
     said = "; ".join(found.message for found in islice(problems.values(), _MAX_NAMED))
     paths = {given for given in inputs if isinstance(given, str) and not (is_uri(given) or WILDCARD.search(given))}
     if 0 < len(inputs) <= len(problems) and all(
-        path in paths if found.kind == "not_found" else found.kind == "unsupported" and path.endswith(".parquet")
+        path in paths
+        if found.kind == "not_found"
+        else found.kind == "unsupported" and path.lower().endswith(".parquet")
         for path, found in problems.items()
     ):
         return UsageError(f"{said}; there is nothing to read")
