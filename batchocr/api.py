@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack
 
 from batchocr.config import Config, for_call, make_config
 from batchocr.data import Document, PageResult
-from batchocr.errors import UsageError
+from batchocr.errors import NoInputError, UsageError
 from batchocr.job.ordered import read_in_order
 from batchocr.job.output_job import read_into_table
 from batchocr.job.progress import Progress, ProgressCallback, ProgressLog, RunProgress
@@ -23,7 +23,7 @@ from batchocr.pages.input.in_memory import Content, hold
 from batchocr.pages.input.sources import Found
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import require_writable
-from batchocr.tables.earlier import dtype_of_rows
+from batchocr.tables.earlier import dtype_of_rows, metadata_of_rows
 from batchocr.tables.files import table_file, without_output
 from batchocr.tables.page_list import documents_asked_for
 from batchocr.tables.remote_output import OutputPlace
@@ -169,7 +169,11 @@ def find_inputs(config: Config, inputs: Inputs, out: Path | None = None) -> Foun
     OutputError."""
     given: Any = inputs
     is_one = not isinstance(given, Iterable) or isinstance(given, str | bytes | os.PathLike) or _is_named(given)
-    found = documents_asked_for([_as_input(each) for each in ([given] if is_one else given)], config, out)
+    asked = [_as_input(each) for each in ([given] if is_one else given)]
+    try:
+        found = documents_asked_for(asked, config, out)
+    except (NoInputError, UsageError) as error:
+        raise type(error)(f"{error}{_hint(given, asked, out)}") from error
     here = os.getcwd()
     if not os.path.isdir(here):  # a folder above is closed to this user: only relative paths lead here
         return found
@@ -178,6 +182,22 @@ def find_inputs(config: Config, inputs: Inputs, out: Path | None = None) -> Foun
         if document.problem is None and not os.path.isabs(document.path) and not is_uri(document.path):
             found.documents[index] = replace(document, path=begin + document.path)
     return found
+
+
+def _hint(given: Any, asked: Sequence[str | Document], out: Path | None) -> str:
+    """What else to say of INPUTs of which nothing was found. asked: the INPUTs one by one."""
+    if isinstance(given, tuple) and all(isinstance(each, str) and not os.path.exists(each) for each in given):
+        return "; if a pair is a name and its document, the content must be bytes"
+    earlier = metadata_of_rows(out) if out else None
+    known = {*earlier.input_roots, *earlier.containers} if earlier else set()
+    for path in asked:
+        if isinstance(path, str) and (path in known or os.path.abspath(path) in known) and not _holds_anything(path):
+            return "; rows of the table came from there, and are kept: is it mounted?"
+    return ""
+
+
+def _holds_anything(path: str) -> bool:
+    return bool(os.listdir(path)) if os.path.isdir(path) else os.path.exists(path)
 
 
 def _as_input(given: Any) -> str | Document:

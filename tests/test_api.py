@@ -22,7 +22,7 @@ from PIL import Image
 import batchocr
 from batchocr import Ocr, PageResult
 from batchocr.data import Completion
-from batchocr.errors import EngineError, ModelError, NoInputError, UsageError
+from batchocr.errors import EngineError, ModelError, UsageError
 from batchocr.processes.questions import Questions
 from batchocr.tables.files import report_path
 from tests.support.process_template import USE
@@ -178,8 +178,10 @@ def test_the_order_is_kept_where_pages_are_picked_and_limited(ocr: Ocr, tmp_path
 
 
 def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(NoInputError):
+    with pytest.raises(UsageError, match="does not exist"):
         batchocr.process(tmp_path / "none", model=model)
+    with pytest.raises(UsageError, match="content must be bytes"):
+        batchocr.process(("a.txt", "text"), model=model)
     with pytest.raises(UsageError, match="did you mean 'workers'"):
         batchocr.process(tmp_path, worker=2)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="the recipe gpu9 cannot be read"):

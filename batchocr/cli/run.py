@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -17,8 +18,10 @@ from batchocr.config import Config, make_config
 from batchocr.data import counted
 from batchocr.errors import ExitCode
 from batchocr.job.progress import event
+from batchocr.job.stats.report import ENOUGH_ROWS
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
+from batchocr.pages.input.folders import describe_skipped
 from batchocr.tables.files import is_folder
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from batchocr.ray.report import ClusterReport
 
 logger = logging.getLogger(__name__)
+
+_MAX_LIST_BYTES: Final = 2000
+"""What a list of the report may take in a line of the log."""
 
 
 @options.takes_options(*options.ALL)
@@ -50,7 +56,7 @@ def run(
     0    finished; no more pages failed, or are degraded, than allowed
     1    internal error: a bug, or a device or workers that fail
     2    wrong usage
-    3    more pages failed, or degraded, than allowed, or worse than before
+    3    more pages (of all, or new) failed, or degraded, than allowed, or worse
     4    nothing to read
     5    the model cannot be loaded
     6    the output cannot be written, or belongs to other settings
@@ -105,7 +111,7 @@ def _conclude(report: Report, config: Config, out: str) -> None:
 
 def tell_the_end(report: Report | ClusterReport, config: Config, *, kept: str, there: str) -> None:
     """Say how the run ended. kept: what there is if it was stopped; there: if not."""
-    ended = {"exit_code": report.exit_code, "report": json.loads(report.to_json())}
+    ended = {"exit_code": report.exit_code, **_shortened(json.loads(report.to_json()))}
     if not report.complete:
         items = report.items
         begun = items.ok + items.degraded + items.failed + items.skipped > items.already_done
@@ -114,7 +120,22 @@ def tell_the_end(report: Report | ClusterReport, config: Config, *, kept: str, t
         return
     for exceeded in report.exceeded:
         logger.warning("%s; the column error_message says why", exceeded)
+    if (newest := report.newest) and 0 < newest.failed == newest.found < ENOUGH_ROWS:
+        rows = counted(newest.failed, "row")
+        logger.warning("nothing of the newest documents was read: %s failed; error_message says why", rows)
     found = report.items.found
     rows = "the only row is" if found == 1 else f"all {found:,} rows are"
-    why = f"nothing to do, {rows} done: " if report.nothing_to_do else ""
-    logger.info("%s%s", why, there, extra=event("run_finished", **ended))
+    why = f"nothing new to read and nothing to do, {rows} done: " if report.nothing_to_do else ""
+    skipped = f"; {describe_skipped(report.skipped_files)}" if report.nothing_to_do and report.skipped_files else ""
+    logger.info("%s%s%s", why, there, skipped, extra=event("run_finished", **ended))
+
+
+def _shortened(report: dict[str, Any]) -> dict[str, Any]:
+    """A report for a line of the log: `report` with the first entries of each list, and how many are `cut` of which."""
+    cut: dict[str, int] = {}
+    for name, values in report.items():
+        if isinstance(values, list):
+            ends = accumulate(len(json.dumps(value)) for value in values)
+            kept = sum(end <= _MAX_LIST_BYTES for end in ends)
+            report[name], cut[name] = values[:kept], len(values) - kept
+    return {"report": report, "cut": {name: number for name, number in cut.items() if number}}

@@ -14,6 +14,7 @@ import numpy as np
 from batchocr.config import Config
 from batchocr.data import PageResult, counted, valid_text
 from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError, UsageError
+from batchocr.job.newest import find_newest
 from batchocr.job.output_rows import OutputRows
 from batchocr.job.progress import Progress, event, log_failure
 from batchocr.job.row_plan import RowPlan
@@ -28,7 +29,7 @@ from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import among, files_of, is_folder, report_path, without_output
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal
-from batchocr.tables.schema import RunMetadata, largest, require_same_settings, selection_of
+from batchocr.tables.schema import RunMetadata, largest, require_same_settings, sample_of, selection_of
 from batchocr.tables.stored import table_bytes
 from batchocr.tables.table import writer_for
 
@@ -62,7 +63,7 @@ def read_into_table(
 
         def on_load() -> None:
             require_same_settings(journal.path, journal.metadata, session.metadata)
-            _log_start(found, out, metadata)
+            _log_start(found, out, table, metadata)
 
         run = Run(session, config, found, stop, finished=journal, on_load=on_load)
         _require_same_input(out, run.plan, journal, found)
@@ -73,19 +74,23 @@ def read_into_table(
             warn_of_documents_without_rows(run.plan, config)
             journal.worsened |= count_worsened(run.plan, journal)
             warn_of_worsened(journal.worsened)
+            sources, newest = find_newest(run.plan, journal) or ([], None)
             if run.plan.is_complete:
                 require_rows(run.plan, config)
                 rows = OutputRows(run.plan, journal, found, prune=config.prune)
                 containers = {} if config.only or config.limit or config.sample_documents else found.containers
                 whole = replace(metadata if config.prune else journal.metadata, containers=containers)
+                if newest and newest.exceeded_as_newest(config.max_page_error_rate, config.max_degraded_rate):
+                    # Else the next run would end well without having read more of them.
+                    whole = replace(whole, newest=sample_of(sources))
                 report = _write_table(run, config, journal, out, rows, whole)
             else:
                 report = run.report()
         except Exception as error:
             _report_failure(run, error, report_file, table)
             raise
-        num_pages = sum(journal.worsened.values())
-        report = replace(report, table=table, worse_documents=len(journal.worsened), worse_pages=num_pages)
+        worsened, num_pages = len(journal.worsened), sum(journal.worsened.values())
+        report = replace(report, table=table, newest=newest, worse_documents=worsened, worse_pages=num_pages)
         write_report(report, report_file)
         if report.complete:
             journal.remove()
@@ -101,12 +106,13 @@ def _report_file(out: Path, config: Config) -> Path:
     return path
 
 
-def _log_start(found: Found, out: Path, metadata: RunMetadata) -> None:
+def _log_start(found: Found, out: Path, table: str, metadata: RunMetadata) -> None:
     fields = {"out": str(out), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
     fields |= {"model": metadata.model, "version": metadata.batchocr_version}
     documents = counted(len(found.documents), "document")
     skipped = f"; {describe_skipped(found.skipped)}" if found.skipped else ""
-    logger.info("reading %s into %s%s", documents, out, skipped, extra=event("run_started", **fields))
+    made = "" if table == valid_text(str(out)) else f", which is made in {out.parent} and put there at the end"
+    logger.info("reading %s into %s%s%s", documents, table, made, skipped, extra=event("run_started", **fields))
 
 
 def _read(run: Run, journal: Journal, progress: Progress | None) -> None:

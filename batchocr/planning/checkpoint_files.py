@@ -46,8 +46,8 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
         # HTTPError: of httpx or httpx2. RuntimeError: hf_xet, which loads the large files, lost its server.
         said = " ".join(str(error).split())
         raise ModelError(
-            f"the model {name} cannot be downloaded ({type(error).__name__}: {said}): run again to continue, or "
-            "download it on another machine and pass its folder as --model"
+            f"the model {name} cannot be downloaded: run again to continue, or download it on another machine and pass "
+            f"its folder as --model ({type(error).__name__}: {said})"
         ) from error
 
 

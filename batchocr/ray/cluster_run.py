@@ -12,11 +12,11 @@ from typing import Unpack
 from batchocr.api import Inputs, ShowProgress, config_of, find_inputs, progress_of
 from batchocr.config import Config, flag_of
 from batchocr.data import counted, valid_text
-from batchocr.errors import NoInputError, OutputMismatchError, UsageError
+from batchocr.errors import ExitCode, NoInputError, OutputMismatchError, UsageError
 from batchocr.job.progress import Progress, event
 from batchocr.job.session import require_usable, settings_without_model
 from batchocr.job.stats.ledger import ExitReason
-from batchocr.job.stats.report import facts_of, require_place
+from batchocr.job.stats.report import Items, facts_of, require_place
 from batchocr.job.stop import StopSwitch, finish_on_interrupt
 from batchocr.machine import own_version
 from batchocr.options import Options
@@ -98,6 +98,8 @@ def run_with(
     stop.phase = "finishing"
     report = _report_of(driver, config, found, len(items), stop, began_s=(started_s, planned_s))
     report = replace(report, table=valid_text(str(folder)))
+    if report.exit_code == ExitCode.DONE:
+        driver.accept_newest()
     if config.report:
         with atomic_file(Path(config.report)) as file:
             file.write(report.to_json().encode() + b"\n")
@@ -183,6 +185,7 @@ def _report_of(
         documents=len(found.documents),
         skipped_files=dict(found.skipped),
         items=tally.items(finished=all_read),
+        newest=None if tally.newest is None else Items.of(tally.of_newest, found=tally.of_newest.total()),
         errors=dict(tally.errors.most_common()),
         parts=Parts(num_parts, tally.parts_before, tally.parts_read, tally.lost_twice),
         wall_seconds=ended_s - started_s,

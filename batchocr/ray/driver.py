@@ -22,13 +22,13 @@ from batchocr.machine import own_version
 from batchocr.pages.input.sources import Found
 from batchocr.ray.cluster import ActorPlan, connected, node_is_lost, plan_actors, start_actor
 from batchocr.ray.folder import OutputFolder, PartRows, read_part
-from batchocr.ray.items import ClusterPlan, Item
+from batchocr.ray.items import ClusterPlan, Item, newest_documents
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, Tally
 from batchocr.tables import parquet
 from batchocr.tables.earlier import dtype_of
 from batchocr.tables.index import may_retry
-from batchocr.tables.schema import require_same_settings
+from batchocr.tables.schema import RunMetadata, require_same_settings
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Driver:
         *,
         actors: int | None,
     ) -> None:
-        self.tally = Tally(found=sum(item.num_rows for item in items))
+        self.tally = Tally(found=sum(item.num_rows for item in items), newest=newest_documents(items, earlier))
         self.settings: dict[str, Setting] = {}
         self.first_ready_s: float | None = None
         self.actor_reports: list[ActorReport] = []
@@ -113,11 +113,21 @@ class Driver:
         """Read all items on the cluster at `address`. Once the run is stopped, only the items being read are finished,
         as long as the grace period lasts."""
         if not self._waiting and self._metadata is not None:  # documents may be gone all the same
-            self._folder.begin(self._metadata, self._config.pages, self._items)
+            self._begin(self._metadata, self.tally.newest)
             return
         with connected(address) as self._ray:
             plan = plan_actors(self._ray, self._config, self._wanted)
             self._read_all(plan, stop, progress, has_started_ray=address is None)
+
+    def accept_newest(self) -> None:
+        """Record that the run has ended well: the next one is judged by the documents that are new then. Raises
+        OutputError."""
+        if self.tally.newest != frozenset() and self._metadata is not None:
+            self._begin(self._metadata, frozenset())
+
+    def _begin(self, metadata: RunMetadata, newest: frozenset[str] | None, *, afresh: bool = False) -> None:
+        """Record what this run reads. newest: as in ClusterPlan."""
+        self._folder.begin(ClusterPlan("", metadata, self._config.pages, self._items, newest), afresh=afresh)
 
     def _read_all(self, plan: ActorPlan, stop: StopSwitch, progress: Progress | None, *, has_started_ray: bool) -> None:
         self._max_failed_starts = min(_MAX_FAILED_STARTS, plan.count)
@@ -230,7 +240,7 @@ class Driver:
         if self._metadata is not None:
             require_same_settings(str(self._folder), self._metadata, loaded.metadata)
         if not self._has_begun:
-            self._folder.begin(loaded.metadata, self._config.pages, self._items, afresh=self._config.overwrite)
+            self._begin(loaded.metadata, self.tally.newest, afresh=self._config.overwrite)
             self._has_begun, self._metadata, self.settings = True, loaded.metadata, loaded.settings
             self._own_s = time.perf_counter()
         self._failed_starts = 0

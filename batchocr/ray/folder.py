@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -114,6 +114,8 @@ class PartRows:
     """All rows, by status."""
     errors: Counter[ErrorKind]
     """The failed rows, by what was wrong."""
+    by_document: Counter[tuple[str, Status]] = field(default_factory=Counter)
+    """All rows, by `source` and status."""
 
 
 class OutputFolder:
@@ -172,14 +174,13 @@ class OutputFolder:
             is_cluster_part(name) or name in (CLUSTER_PLAN_NAME, CLUSTER_REPORT_NAME)
         )
 
-    def begin(self, metadata: RunMetadata, pages: str | None, items: Iterable[Item], *, afresh: bool = False) -> None:
-        """Record the plan of this run, and remove parts of other items; afresh: all parts. From now on the folder
-        belongs to this run, and another run in it ends."""
-        plan = ClusterPlan(self._run, metadata, pages, tuple(items))
+    def begin(self, plan: ClusterPlan, *, afresh: bool = False) -> None:
+        """Record the plan as that of this run, and remove parts of other items; afresh: all parts. From now on the
+        folder belongs to this run, and another run in it ends."""
         if afresh:
             self._remove_parts(but=())
             self.files.remove(CLUSTER_REPORT_NAME)
-        self._put_plan(plan)
+        self._put_plan(replace(plan, run=self._run))
         self._remove_parts(but=() if afresh else plan.items)  # the run before may have put one meanwhile
 
     def end(self, items: Iterable[Item]) -> None:
@@ -254,5 +255,6 @@ def read_part(part: Path, metadata: RunMetadata, name: str) -> tuple[PartRows, s
     if found is not None and found.settings_fingerprint != metadata.settings_fingerprint:
         raise OutputMismatchError(f"{name} was made with other settings: choose another --out")
     sources, pages, statuses, errors = (column.to_pylist() for column in columns)
-    rows = PartRows(Counter(statuses), Counter(kind for kind in errors if kind is not None))
+    kinds = Counter(kind for kind in errors if kind is not None)
+    rows = PartRows(Counter(statuses), kinds, Counter(zip(sources, statuses, strict=True)))
     return rows, set(zip(sources, pages, strict=True)) if found is not None else set()

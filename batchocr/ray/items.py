@@ -110,6 +110,8 @@ class ClusterPlan:
     pages: str | None
     """The value of `--pages`."""
     items: tuple[Item, ...]
+    newest: frozenset[str] | None = None
+    """By `source`, the documents that are new or have changed since the last run that ended well; None if all are."""
 
 
 def look_at_file(document: Document) -> PlannedDocument:
@@ -195,6 +197,15 @@ def plan_items(found: Found, config: Config, earlier: ClusterPlan | None, pages_
     rest = [document for document in documents if document.source not in covered]
     first = 1 + max((item.number for item in earlier.items), default=-1) if earlier is not None else 0
     return [*kept, *divide(_counted(rest, counted, config), config.pages, pages_per_task, first=first)]
+
+
+def newest_documents(items: Sequence[Item], earlier: ClusterPlan | None) -> frozenset[str] | None:
+    """The documents that are new or have changed since the last run that ended well; None if all are new."""
+    if earlier is None or earlier.newest is None:
+        return None
+    before = {each.source: each for item in earlier.items for each in item.documents}
+    now = (each for item in items for each in item.documents)
+    return earlier.newest | {each.source for each in now if not each.is_same(before.get(each.source))}
 
 
 def _counted(

@@ -55,6 +55,8 @@ class ClusterReport(RunFacts):
     skipped_files: Mapping[str, int]
     items: Items
     """Rows of the whole output."""
+    newest: Items | None
+    """Those of documents that are new or have changed since the last run that ended well; None if all are."""
     errors: Mapping[ErrorKind, int]
     parts: Parts
     wall_seconds: float
@@ -93,7 +95,8 @@ class ClusterReport(RunFacts):
     @property
     def exceeded(self) -> list[str]:
         """A sentence for each share that is larger than it may be. The parts are not read for doubtful pages."""
-        return self.items.exceeded(self.max_page_error_rate, self.max_degraded_rate)
+        rates = self.max_page_error_rate, self.max_degraded_rate
+        return self.items.exceeded(*rates) + (self.newest.exceeded_as_newest(*rates) if self.newest else [])
 
     def to_json(self) -> str:
         """The report as a JSON object; times in seconds."""
@@ -134,6 +137,10 @@ class Tally:
     """Rows, as far as is known."""
     by_status: Counter[Status] = field(default_factory=Counter)
     errors: Counter[ErrorKind] = field(default_factory=Counter)
+    newest: frozenset[str] | None = None
+    """The newest documents, by `source`; None if all are."""
+    of_newest: Counter[Status] = field(default_factory=Counter)
+    """Their rows, by status."""
     already_done: int = 0
     """Rows that earlier runs have read."""
     pages_read: int = 0
@@ -148,6 +155,8 @@ class Tally:
         """Add the rows of a part."""
         self.by_status.update(rows.by_status)
         self.errors.update(rows.errors)
+        for (source, status), number in rows.by_document.items():
+            self.of_newest[status] += number * (source in (self.newest or ()))
 
     @property
     def done(self) -> int:

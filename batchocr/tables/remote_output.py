@@ -8,7 +8,6 @@ What the store has is brought beside it (`tables/stored`), so that a run into it
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import shutil
 from collections.abc import Container
@@ -41,8 +40,6 @@ from batchocr.tables.files import (
 from batchocr.tables.parts import part_names
 from batchocr.tables.stored import FETCH_S, fetch_looked_at, fetching, make_copies_folder, stored_copy
 from batchocr.tables.table import could_be_table, table_for
-
-logger = logging.getLogger(__name__)
 
 _AT_ONCE = 8
 
@@ -82,7 +79,6 @@ class OutputPlace:
         or another run is at work."""
         if self._uri is None:
             return
-        logger.info("the table is made in %s and put to %s at the end", self.path.parent, self._uri)
         if journal_path(self.path).exists():
             open_locked(journal_path(self.path)).close()  # else the copies are those of a run that is at work
         elif not overwrite and table_file(self.path).exists():

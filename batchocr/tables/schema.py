@@ -33,7 +33,7 @@ version 2 also `ink_outside` and `text_layer_agreement`: these are null then. So
 version. Up to version 4, the `tokens` of a block are called `output_tokens`."""
 
 MAX_METADATA_BYTES = 1 << 20
-_MAX_CONTAINERS_BYTES = MAX_METADATA_BYTES // 4
+_MAX_LIST_BYTES = MAX_METADATA_BYTES // 4
 """A line of metadata is shorter; what a file of someone else has in its place may be anything."""
 
 _PREFIX = "batchocr."
@@ -73,7 +73,7 @@ _Row = TypeVar("_Row", PageResult, Block)
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """What a run's rows depend on. The last four fields are no part of the fingerprints."""
+    """What a run's rows depend on. The last five fields are no part of the fingerprints."""
 
     batchocr_version: str
     model: str
@@ -92,6 +92,9 @@ class RunMetadata:
     them, without those that ask for all; None if that is not known."""
     containers: Mapping[str, WholeContainer] = field(default_factory=dict)
     """By `source`, archives and tables of which a run has found all documents, and each of them has rows."""
+    newest: tuple[str, ...] = ()
+    """The `source` of each document that came last, if more of their rows failed, or are degraded, than was allowed; of
+    very many, a sample."""
 
     @property
     def naming(self) -> dict[str, str]:
@@ -100,7 +103,7 @@ class RunMetadata:
 
 
 _METADATA = TypeAdapter(RunMetadata)
-_AS_JSON = {"settings", "input_roots", "selection", "containers"}
+_AS_JSON = {"settings", "input_roots", "selection", "containers", "newest"}
 """Fields of RunMetadata that are no text, and become JSON in a file's metadata."""
 
 
@@ -152,8 +155,6 @@ def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMet
     remedy = "run with the same"
     if found.settings.get("dtype") == "int8":
         remedy = "int8 is no longer offered; continue it with the version that began it"
-    elif different.keys() == {"max_new_tokens"}:
-        remedy += " or a higher --max-new-tokens"
     elif different.keys() <= {"protocol", "input"}:
         remedy = (
             "this version makes other rows of the same answers, and with --cache no answer is asked for twice; "
@@ -182,7 +183,12 @@ def largest(containers: Mapping[str, WholeContainer]) -> dict[str, WholeContaine
     """Those with the most documents, as many as metadata has room for."""
     ordered = sorted(containers.items(), key=lambda item: -item[1].num_documents)
     ends = accumulate(len(json.dumps(item)) for item in ordered)
-    return dict(item for item, end in zip(ordered, ends, strict=True) if end <= _MAX_CONTAINERS_BYTES)
+    return dict(item for item, end in zip(ordered, ends, strict=True) if end <= _MAX_LIST_BYTES)
+
+
+def sample_of(sources: Sequence[str]) -> tuple[str, ...]:
+    """Some of the documents, evenly spread: as many as metadata has room for."""
+    return tuple(sources[:: 1 + sum(map(len, sources)) // _MAX_LIST_BYTES])
 
 
 def continued(found: RunMetadata, now: RunMetadata) -> RunMetadata:

@@ -293,7 +293,9 @@ def test_quiet_leaves_only_warnings_and_errors() -> None:
 
 
 def test_a_run_with_nothing_to_do_says_so_in_one_line() -> None:
-    said = "batchocr: nothing to do, all 10 rows are done: the table is table.parquet, the report "
+    said = (
+        "batchocr: nothing new to read and nothing to do, all 10 rows are done: the table is table.parquet, the report "
+    )
     body = "return report(done_before=10)"
     assert command(*RUN, body=body) == (0, "", f"{said}table.parquet.report.json\n")
     assert command(*RUN, "--quiet", body=body) == (0, "", "")
@@ -301,6 +303,15 @@ def test_a_run_with_nothing_to_do_says_so_in_one_line() -> None:
     assert (line["event"], line["report"]["items"]["already_done"]) == ("run_finished", 10)
     assert "nothing to do" in line["message"]
     assert "items " in command(*RUN, body="return report(done_before=9)")[2]
+
+
+def test_the_report_in_the_log_is_short_however_many_inputs_there_were() -> None:
+    long = "from dataclasses import replace; return replace(report(), inputs=tuple(['a' * 4000, 'b'] * 50))"
+    few = long.replace("'a' * 4000", "'a'").replace("* 50", "* 5")
+    for body, kept, cut in ((long, [], {"inputs": 100}), (few, ["a", "b"] * 5, {})):
+        [line] = ended(start(body, *RUN, "--log-format", "json"))[1].splitlines()
+        assert len(line) < 16_000
+        assert (json.loads(line)["report"]["inputs"], json.loads(line)["cut"]) == (kept, cut)
 
 
 def test_no_setting_in_the_report_can_move_the_cursor() -> None:

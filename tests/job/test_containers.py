@@ -174,6 +174,17 @@ def test_an_archive_is_listed_again_after_a_version_that_may_have_named_it_other
     assert is_known("x.zip")
 
 
+def test_a_column_that_is_not_there_is_wrong_usage_unless_something_else_can_be_read(
+    folder: Path, options: dict[str, Any]
+) -> None:
+    make_table(folder, "x.parquet", NAMES[:1])
+    make_zip(folder, "x.zip", NAMES[:1])
+    for inputs in (["x.parquet"], ["x*.parquet"], ["x.parquet", "missing.pdf"]):
+        with pytest.raises(UsageError, match=r"^--document-column has to name"):
+            find_inputs(make_config({"document_column": "nothing"}), inputs)
+    assert len(find_inputs(make_config({"document_column": "nothing"}), ["x.parquet", "x.zip"]).documents) == 2
+
+
 def test_rows_of_documents_that_are_gone_do_not_stand_for_those_that_are_there(
     folder: Path, options: dict[str, Any]
 ) -> None:

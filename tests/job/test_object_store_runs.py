@@ -157,13 +157,17 @@ def test_a_table_in_a_store_is_continued(
 
 
 def test_with_nothing_new_no_object_is_fetched_but_the_table_and_only_the_report_is_put(
-    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path, work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put_pages(store, "night", tmp_path, "in/a.pdf", "in/b.pdf")
     uri = "s3://night/t.parquet"
+    caplog.set_level("INFO", "batchocr")
     batchocr.run("s3://night/in/", out=uri, work_dir=work, **options)
+    assert f"into {uri}, which is made in {work}" in caplog.text
+    caplog.clear()
     store.requests.clear()
     assert batchocr.run("s3://night/in/", out=uri, work_dir=work, **options).nothing_to_do
+    assert "made in" not in caplog.text
     seen = [(method, path) for method, path, _ in store.requests]
     assert not [path for method, path in seen if method == "GET" and "/in/" in path and path.endswith(".pdf")]
     assert {path for method, path in seen if method == "PUT"} == {"/night/t.parquet.report.json"}

@@ -170,6 +170,8 @@ def test_a_run_does_not_read_its_own_output(job: Job, tmp_path: Path) -> None:
         left = temporary_path(out)
         left.write_text("what a killed run left")
     assert set(tmp_path.iterdir()) == {tmp_path / "a.pdf", out, metadata_path(out), report_path(out), left}
+    with pytest.raises(OutputMismatchError, match="run with the same, choose another --out"):
+        batchocr.run(tmp_path / "*", **options | {"max_new_tokens": 32})
     (tmp_path / "a.pdf").unlink()
     with pytest.raises(NoInputError, match="the run's own output"):
         batchocr.run(tmp_path / "*", **options, overwrite=True)

@@ -268,6 +268,22 @@ def test_nothing_is_written_to_a_file_that_is_called_like_standard_output() -> N
             as_local_path(flag, "-")
 
 
+@pytest.mark.parametrize(("is_there", "error"), [(False, UsageError), (True, NoInputError)])
+def test_a_sole_input_that_is_not_mounted_is_said_to_have_rows_that_stay(
+    finished: Path, options: dict[str, Any], is_there: bool, error: type[Exception]
+) -> None:
+    shutil.rmtree(finished)
+    if is_there:
+        finished.mkdir()
+    before = options["out"].read_bytes()
+    with pytest.raises(error, match="rows of the table came from there, and are kept: is it mounted"):
+        batchocr.run(finished, **options)
+    with pytest.raises(error) as fresh:
+        batchocr.run(finished, **options | {"out": options["out"].parent / "new.parquet"})
+    assert "mounted" not in str(fresh.value)
+    assert options["out"].read_bytes() == before
+
+
 def test_empty_stdin_is_said_to_be_empty() -> None:
     with pytest.raises(NoInputError, match="looked in stdin, which names none"):
         find_documents(["-"], stdin=io.StringIO("\n"))

@@ -202,7 +202,7 @@ def test_what_is_no_regular_file_is_left_to_the_worker_to_refuse() -> None:
 
 
 @pytest.mark.parametrize(
-    "inputs", [[], ["empty"], ["notes"], ["missing.pdf", "no*.pdf"], ["@missing.txt"], ["@notes/a.txt"], ["-"]]
+    "inputs", [[], ["empty"], ["notes"], ["missing.pdf", "no*.pdf"], ["missing.pdf", "empty"], ["@notes/a.txt"], ["-"]]
 )
 def test_nothing_to_read_at_all_is_an_error(inputs: list[str]) -> None:
     Path("empty").mkdir()
@@ -210,8 +210,22 @@ def test_nothing_to_read_at_all_is_an_error(inputs: list[str]) -> None:
     with pytest.raises(NoInputError) as caught:
         find_documents(inputs)
     message = str(caught.value)
-    assert all(text in message for text in inputs)
-    assert ".pdf" in message and "@list.txt" in message
+    assert all(text.replace("-", "stdin") in message for text in inputs)
+    assert (".jpeg" in message) == (inputs == ["notes"]), "what is read matters where files were skipped"
+
+
+@pytest.mark.parametrize("inputs", [["missing.pdf"], ["missing", "x.pdf/y"], ["@missing.txt"]])
+def test_inputs_none_of_which_exists_are_wrong_usage_and_the_reason_comes_first(inputs: list[str]) -> None:
+    make("x.pdf")
+    with pytest.raises(UsageError, match=rf"^(the list )?{inputs[0].lstrip('@')} does not exist; .*nothing to read"):
+        find_documents(inputs)
+
+
+def test_a_folder_beside_others_of_which_nothing_is_read_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    make("d/x.pdf", "photos/a.heic", "hidden/.a.pdf")
+    Path("empty").mkdir()
+    find_documents(["d", "photos", "hidden", "empty"])
+    assert [record.args for record in caplog.records if "nothing in" in record.message] == [("photos",), ("hidden",)]
 
 
 def test_shards_part_the_documents_between_them() -> None:
@@ -297,5 +311,5 @@ def test_other_folders_are_no_delta_tables(caplog: pytest.LogCaptureFixture) -> 
 
 def test_where_nothing_is_read_the_error_says_what_was_skipped() -> None:
     make("d/a.docx", "d/b.docx")
-    with pytest.raises(NoInputError, match=r"no document is there; skipped 2 files: 2 \.docx"):
+    with pytest.raises(NoInputError, match=r"no document is there that is not hidden; skipped 2 files: 2 \.docx"):
         find_documents(["d"])

@@ -20,7 +20,7 @@ from batchocr.pages.input.sources import Found, find_documents
 from batchocr.ray import driver
 from batchocr.ray.cluster import ActorPlan, joined, plan_actors
 from batchocr.ray.folder import OutputFolder, PartRows
-from batchocr.ray.items import plan_items
+from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.reader import ItemRead, Loaded
 from batchocr.tables.schema import RunMetadata
 from tests.support.running import draw_pdf
@@ -146,7 +146,11 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., driv
     draw_pdf(tmp_path / "in" / "a.pdf", "one", "two", "three")
 
     def run(
-        ray: StandIn | None = None, address: str | None = None, stop: StopSwitch | None = None, **said: object
+        ray: StandIn | None = None,
+        address: str | None = None,
+        stop: StopSwitch | None = None,
+        earlier: ClusterPlan | None = None,
+        **said: object,
     ) -> driver.Driver:
         @contextmanager
         def connected(_: object) -> Iterator[StandIn]:
@@ -156,8 +160,8 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., driv
         monkeypatch.setattr(driver, "Reader", type("Said", (Actor,), said))
         listed = find_documents([str(tmp_path / "in")])
         found, folder = Found(listed.documents, {}, listed.roots), OutputFolder(str(tmp_path / "out"))
-        items = plan_items(found, Config(), None, 1000)
-        running = driver.Driver(Config(), found, folder, items, None, actors=None)
+        items = plan_items(found, Config(), earlier, 1000)
+        running = driver.Driver(Config(), found, folder, items, earlier, actors=None)
         running.run(address, stop or StopSwitch(), None)
         return running
 
@@ -175,6 +179,23 @@ def test_an_item_is_tried_twice_and_more_often_if_its_node_was_lost(
     assert ended.tally.items(finished=True).failed == 3
 
 
+def test_of_a_later_run_the_rows_of_what_is_new_are_counted_until_one_ends_well(
+    drive: Callable[..., driver.Driver], tmp_path: Path
+) -> None:
+    folder = OutputFolder(str(tmp_path / "out"))
+    first = drive(ending=RayError("it died"))
+    assert (plan := folder.plan()) is not None and plan.newest is None, "all are"
+    first.accept_newest()
+    assert (plan := folder.plan()) is not None and plan.newest == set()
+    draw_pdf(tmp_path / "in" / "b.pdf", "four", "five")
+    for _ in range(2):
+        later = drive(ending=RayError("it died"), earlier=folder.plan())
+        assert (later.tally.newest, later.tally.of_newest["failed"]) == ({"b.pdf"}, 2)
+        assert (plan := folder.plan()) is not None and plan.newest == {"b.pdf"}
+    later.accept_newest()
+    assert (plan := folder.plan()) is not None and plan.newest == set()
+
+
 def test_an_engine_that_is_gone_for_good_costs_an_attempt(drive: Callable[..., driver.Driver]) -> None:
     assert drive(ending=EngineError("no device is left")).tally.actors_lost == 2
 
@@ -190,7 +211,7 @@ def test_what_is_not_the_fault_of_an_item_ends_the_run(drive: Callable[..., driv
 
 def test_a_run_ends_when_another_one_begins_in_its_folder(drive: Callable[..., driver.Driver], tmp_path: Path) -> None:
     def read(_: object, item: object, *, again: bool) -> ItemRead:
-        OutputFolder(str(tmp_path / "out")).begin(METADATA, None, [])
+        OutputFolder(str(tmp_path / "out")).begin(ClusterPlan("", METADATA, None, ()))
         return ItemRead(PartRows(Counter(), Counter()), None)
 
     with pytest.raises(OutputError, match="another run has begun"):

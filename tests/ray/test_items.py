@@ -10,7 +10,15 @@ import pytest
 from batchocr.config import Config
 from batchocr.data import Document, Failure
 from batchocr.job.survey.look import count_pages
-from batchocr.ray.items import Item, PlannedDocument, divide, look_at_file, unchanged_items
+from batchocr.ray.items import (
+    ClusterPlan,
+    Item,
+    PlannedDocument,
+    divide,
+    look_at_file,
+    newest_documents,
+    unchanged_items,
+)
 from tests.support.running import draw_pdf
 
 
@@ -55,6 +63,15 @@ def test_a_document_that_cannot_be_counted_takes_one_row() -> None:
     [item] = items(planned("odd", None))
     assert item.num_rows == 1
     assert [row.page_index for row in item.failed_rows(Failure("crashed", "it went"), attempts=1)] == [None]
+
+
+def test_the_newest_documents_are_those_since_the_last_run_that_ended_well() -> None:
+    old, changed, new = planned("old", 4), planned("changed", 4), planned("new", 4)
+    before, now = items(old, changed), items(old, planned("changed", 4, size=11), new)
+    assert newest_documents(before, None) is None
+    assert newest_documents(now, ClusterPlan("", None, None, tuple(before))) is None, "no run has ended well"
+    for left, newest in ((set(), {"changed", "new"}), ({"old"}, {"changed", "new", "old"})):
+        assert newest_documents(now, ClusterPlan("", None, None, tuple(before), frozenset(left))) == newest
 
 
 def test_a_name_changes_with_what_the_item_holds() -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from batchocr.pages.input.sources import find_documents
 from batchocr.ray.cluster import connected
 from batchocr.ray.driver import Driver
 from batchocr.ray.folder import OutputFolder
-from batchocr.ray.items import Item, plan_items
+from batchocr.ray.items import ClusterPlan, Item, plan_items
 from batchocr.ray.reader import Reader
 from batchocr.tables import parquet
 from batchocr.tables.schema import RunMetadata
@@ -33,6 +34,10 @@ from tests.support.running import draw_pdf
 pytestmark = pytest.mark.slow
 
 METADATA = RunMetadata(own_version(), "none", "0", "0", {"dtype": "float32"})
+
+
+def plan_of(items: Sequence[Item]) -> ClusterPlan:
+    return ClusterPlan("", METADATA, None, tuple(items))
 
 
 @pytest.fixture
@@ -70,7 +75,7 @@ def test_the_next_run_finds_the_plan_and_the_parts(out: str, items: list[Item], 
     begun = OutputFolder(out)
     assert begun.plan() is None
     begun.try_to_put()
-    begun.begin(METADATA, None, items)
+    begun.begin(plan_of(items))
     put(begun, items[0], tmp_path)
     names = [item.name for item in items]
     later = OutputFolder(out)
@@ -81,10 +86,10 @@ def test_the_next_run_finds_the_plan_and_the_parts(out: str, items: list[Item], 
     assert {name: (dict(held.by_status), dict(held.errors)) for name, held in rows.items()} == {
         names[0]: ({"failed": 2}, {"crashed": 2})
     }
-    later.begin(METADATA, None, items[1:])
+    later.begin(plan_of(items[1:]))
     assert not later.rows_of(items, METADATA)
     put(later, items[1], tmp_path)
-    later.begin(METADATA, None, items, afresh=True)
+    later.begin(plan_of(items), afresh=True)
     assert not later.rows_of(items, METADATA)
 
 
@@ -93,19 +98,19 @@ def test_what_a_killed_actor_has_left_of_a_part_goes(items: list[Item], tmp_path
     put(folder, items[0], tmp_path)
     left = tmp_path / "out" / f"{items[0].name}.0123456789abcdef.tmp"
     left.touch()
-    folder.begin(METADATA, None, items)
+    folder.begin(plan_of(items))
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [items[0].name, "run.json"]
 
 
 def test_a_run_ends_when_another_one_begins_in_its_folder(out: str, items: list[Item], tmp_path: Path) -> None:
     first_run, second_run = OutputFolder(out), OutputFolder(out)
-    first_run.begin(METADATA, None, items)
+    first_run.begin(plan_of(items))
     second_run.try_to_put()
     first_run.require_own()
     OutputFolder(out).try_to_put(afresh=True)
     with pytest.raises(OutputError, match="another run has begun"):
         first_run.require_own()
-    second_run.begin(METADATA, None, items[1:])
+    second_run.begin(plan_of(items[1:]))
     with pytest.raises(OutputError, match="another run has begun"):
         first_run.require_own()
     second_run.require_own()
@@ -121,7 +126,7 @@ def test_a_damaged_part_is_read_again_and_one_of_other_settings_is_refused(
     out: str, items: list[Item], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, names = OutputFolder(out), [item.name for item in items]
-    folder.begin(METADATA, None, items)
+    folder.begin(plan_of(items))
     for item in items:
         put(folder, item, tmp_path)
     with pytest.raises(OutputMismatchError, match="other settings"):
@@ -180,7 +185,7 @@ def test_a_run_that_starts_over_keeps_what_is_there_until_it_can_read(
 ) -> None:
     pytest.importorskip("ray")
     folder = OutputFolder(out)
-    folder.begin(METADATA, None, items)
+    folder.begin(plan_of(items))
     put(folder, items[0], tmp_path)
     with pytest.raises(NoInputError, match="--pages 99"):
         batchocr.ray.run([tmp_path / "in"], out=out, overwrite=True, pages="99", model=model)
@@ -202,9 +207,9 @@ def test_parts_that_no_cluster_has_put_are_never_removed(items: list[Item], tmp_
 
 def test_a_table_of_a_shard_among_the_parts_stays(items: list[Item], tmp_path: Path) -> None:
     folder, shard = OutputFolder(str(tmp_path / "out")), tmp_path / "out" / "part-1.parquet"
-    folder.begin(METADATA, None, items)
+    folder.begin(plan_of(items))
     shard.write_bytes(b"PAR1")
-    folder.begin(METADATA, None, items[1:], afresh=True)
+    folder.begin(plan_of(items[1:]), afresh=True)
     assert shard.exists()
 
 
@@ -239,7 +244,7 @@ def test_a_store_that_is_away_does_not_end_a_run(
     store: ObjectStore, items: list[Item], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = OutputFolder("s3://parts/apart")
-    folder.begin(METADATA, None, items)
+    folder.begin(plan_of(items))
     away = answering("403 Forbidden", "AccessDenied")
     with store.failing(first(-1, away)):
         folder.require_own()

@@ -113,7 +113,7 @@ def test_a_column_of_a_dataset_is_read_and_datasets_opens_the_result(
     only = [str(tmp_path / "in"), str(tmp_path / "again"), "--model", str(model), "--files", "data/train*"]
     assert recipe.main(only) == 0
     assert [row[0] for row in rows_in(tmp_path / "again")] == ["data/train.parquet/0"]
-    assert recipe.main([*only, "--column", "label"]) != 0
+    assert recipe.main([*only, "--column", "label"]) == ExitCode.USAGE
 
 
 def test_a_run_that_cannot_begin_says_why_and_makes_no_card(

@@ -33,7 +33,7 @@ _EVENTS: Final[Mapping[EventName, Mapping[str, Any]]] = {
     "worker_lost": {"error_kind": ErrorKind, "error_message": str},
     "stop_requested": {"reason": StopReason},
     "run_stopped": {"exit_code": int},
-    "run_finished": {"exit_code": int, "report": dict[str, Any]},
+    "run_finished": {"exit_code": int, "report": dict[str, Any], "cut": dict[str, int]},
     "run_failed": {"error": str, "exit_code": int},
 }
 """What each has beside `time`, `level`, `event` and `message`. A run that stops before its first page has no report."""

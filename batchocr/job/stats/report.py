@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from batchocr.config import Config, given_options
 from batchocr.data import ErrorKind, Status, counted
@@ -27,6 +27,9 @@ from batchocr.tables.files import UNFINISHED_REPORT
 _BEGINNING = b'{\n  "pages_per_second": '
 """By which a report is known: of every one, those of runs on a cluster among them."""
 Setting: TypeAlias = str | int | float | bool | None
+
+ENOUGH_ROWS: Final = 20
+"""Fewer rows of the newest documents say too little of how many fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,11 @@ class Items:
             for count, total, noun, what, option, allowed in shares
             if total and count / total > allowed
         ]
+
+    def exceeded_as_newest(self, max_page_error_rate: float, max_degraded_rate: float) -> list[str]:
+        """The same of items that are those of the newest documents; nothing if they are too few to tell."""
+        said = self.exceeded(max_page_error_rate, max_degraded_rate) if self.found >= ENOUGH_ROWS else []
+        return [f"of the newest documents, {each}" for each in said]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +234,9 @@ class Report(RunFacts):
     """Files in the folders of the input that are no documents, by suffix."""
     documents_not_opened: int
     items: Items
+    newest: Items | None = None
+    """The rows of documents that are new or have changed since the table's last version; if they are few, with those
+    that it remembers. None without such a table, as all are new then, or if an error ended the run."""
     errors: Mapping[ErrorKind, int]
     wall_seconds: float
     start_up_seconds: float
@@ -280,8 +291,9 @@ class Report(RunFacts):
     @property
     def exceeded(self) -> list[str]:
         """A sentence for each share that is larger than it may be."""
-        rates = self.max_page_error_rate, self.max_degraded_rate, self.max_doubtful_rate
-        return self.items.exceeded(*rates, doubtful=self.doubtful)
+        rates = self.max_page_error_rate, self.max_degraded_rate
+        said = self.items.exceeded(*rates, self.max_doubtful_rate, doubtful=self.doubtful)
+        return said + (self.newest.exceeded_as_newest(*rates) if self.newest else [])
 
     @property
     def exit_code(self) -> ExitCode | None:

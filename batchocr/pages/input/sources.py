@@ -26,9 +26,10 @@ from typing import TextIO
 
 from batchocr.config import Config
 from batchocr.data import Document, counted, valid_text
-from batchocr.errors import NoInputError, UsageError
+from batchocr.errors import BatchOcrError, NoInputError, UsageError
 from batchocr.machine import usable_cores
 from batchocr.pages.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links
+from batchocr.pages.input.globs import WILDCARD
 from batchocr.pages.input.inputs import FoundInput, Search, expand
 from batchocr.processes.members import Within, list_within
 from batchocr.processes.messages import Setup
@@ -111,7 +112,7 @@ def find_documents(
     if within:
         kept = dict(_with_members(kept, within, search.skipped))
     if all(document.problem and isinstance(real, str) for real, document in kept.items()):
-        raise NoInputError(_nothing_found(inputs, kept.values(), search.skipped))
+        raise _nothing_found(inputs, kept.values(), search.skipped)
     named = list(_named(kept))
     documents = named if shard[1] == 1 else [document for document in named if in_shard(document.source, *shard)]
     if not documents:
@@ -129,6 +130,9 @@ def find_documents(
         for position, (given, found) in enumerate(zip(inputs, expanded, strict=True))
         if isinstance(given, str) and os.path.isdir(given) and not found
     }
+    for folder in empty:
+        if os.listdir(folder):
+            logger.warning("nothing in %s is read: its files are hidden, or skipped by their suffix", folder)
     empty |= {path: f"{each.container.source}/" for path, each in within.items() if each.version is None}
     names = tuple(valid_text(given if isinstance(given, str) else given.source) for given in inputs[:_MAX_TOLD])
     whole = _whole(within, documents, setup)
@@ -246,14 +250,24 @@ def _named(documents: Mapping[str | int, Document]) -> Iterator[Document]:
         yield document
 
 
-def _nothing_found(inputs: Sequence[str | Document], documents: Collection[Document], skipped: SkippedFiles) -> str:
+def _nothing_found(
+    inputs: Sequence[str | Document], documents: Collection[Document], skipped: SkippedFiles
+) -> BatchOcrError:
+    """What is wrong if there is no document to read: wrong usage if every INPUT is a path that does not exist, or a
+    table that has no such column; a prefix or a glob may have something tomorrow."""
+    problems = {document.path: found for document in documents if (found := document.problem)}
+    said = "; ".join(found.message for found in islice(problems.values(), _MAX_NAMED))
+    paths = {given for given in inputs if isinstance(given, str) and not (is_uri(given) or WILDCARD.search(given))}
+    if 0 < len(inputs) <= len(problems) and all(
+        path in paths
+        if found.kind == "not_found"
+        else found.kind == "unsupported" and path.lower().endswith(".parquet")
+        for path, found in problems.items()
+    ):
+        return UsageError(f"{said}; there is nothing to read")
     names = [given.source if isinstance(given, Document) else given for given in inputs[:_MAX_NAMED]]
     texts = ["stdin, which names none" if name == "-" else valid_text(name) for name in names]
-    problems = [found.message for document in islice(documents, _MAX_NAMED) if (found := document.problem)]
-    others = f"; {said}" if (said := describe_skipped(skipped.by_kind())) else ""
-    return (
-        f"no document to read; looked in {', '.join(texts) or 'nothing'}: "
-        f"{'; '.join(problems) or 'no document is there'}{others}. An INPUT is a file, a folder with files of these "
-        f"kinds ({' '.join(SUFFIXES)}), an archive or a table of such files ({' '.join(CONTAINERS)}), a glob, "
-        "@list.txt with one path a line, or - for paths on stdin"
-    )
+    if others := describe_skipped(skipped.by_kind()):
+        others = f"; {others}. Read are {' '.join(SUFFIXES)}; and if they are named, {' '.join(CONTAINERS)}"
+    looked = f"no document to read; looked in {', '.join(texts) or 'nothing'}"
+    return NoInputError(f"{looked}: {said or 'no document is there that is not hidden'}{others}")
