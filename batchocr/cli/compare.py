@@ -12,6 +12,7 @@ import typer
 from batchocr.cli import options
 from batchocr.cli.console import configure_logging, counting_bar, print_out, printable
 from batchocr.cli.signals import clear_up_on_signals
+from batchocr.data import counted
 from batchocr.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -77,9 +78,9 @@ def compare(
 def _as_text(found: Comparison, settings: _Settings) -> list[str]:
     lines = [f"setting   {name}: {one or 'not set'} → {other or 'not set'}" for name, (one, other) in settings.items()]
     if found.only_first or found.only_second:
-        lines += [f"only in   the first {found.only_first:,} rows, the second {found.only_second:,}"]
-    lines += [f"rows      {found.rows:,} in both, {found.differing:,} differ"]
-    lines += [f"text      {found.change:.2%} of {found.characters:,} characters changed"]
+        lines += [f"only in   the first {counted(found.only_first, 'row')}, the second {found.only_second:,}"]
+    lines += [f"rows      {found.rows:,} in both, {found.differing:,} different"]
+    lines += [f"text      {found.change:.2%} of {counted(found.characters, 'character')} changed"]
     blocks = found.blocks
     lines += [f"blocks    {blocks.added:,} added, {blocks.lost:,} lost, {blocks.changed:,} changed"]
     changes = found.status_changes.most_common()
@@ -91,7 +92,7 @@ def _as_text(found: Comparison, settings: _Settings) -> list[str]:
         lines += ["", "changed  blocks +added -lost ~changed  page"]
         lines += [_line(page) for page in top]
         if found.differing > len(top):
-            lines += [f"and {found.differing - len(top):,} more: --top shows them"]
+            lines += [f"and {found.differing - len(top):,} more, which --top shows"]
     return [printable(line) for line in lines]
 
 
