@@ -53,10 +53,13 @@ def compare(
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.tables import comparison
     from batchocr.tables.opened import open_rows
-    from batchocr.tables.schema import different_settings
+    from batchocr.tables.schema import different_settings, selection_together
 
     one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
     settings = different_settings(one.metadata, other.metadata)
+    selections = [selection_together([part.metadata for part in table.parts]) or {} for table in (one, other)]
+    if any("shard" in selection for selection in selections):
+        settings["shard"] = selections[0].get("shard"), selections[1].get("shard")
     rows = comparison.matched(one.rows(), other.rows())
     pairs = counting_bar(rows, what="comparing", unit="rows")
     found = comparison.compare(pairs, num_top=num_top, common=common)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from batchocr.config import Config
+from batchocr.config import Config, flag_of
 from batchocr.data import Document, ErrorKind, PageResult, Status, valid_text
 from batchocr.errors import OutputError, UsageError
 from batchocr.job.stats.report import Items
@@ -20,10 +20,10 @@ from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
 from batchocr.storage.members import file_of
-from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_folder, report_path
+from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_cluster_part, is_folder, report_path
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.page_quality import is_doubtful
-from batchocr.tables.schema import selection_together
+from batchocr.tables.schema import RunMetadata, selection_of
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -61,11 +61,17 @@ def _is_table(path: Path) -> bool:
         return not path.is_dir()  # which may hold a `table.json` of somebody else
 
 
-def asked_for(tables: Sequence[Path]) -> dict[str, Any]:
-    """What the runs of the tables were asked to read, as options; empty if the runs together have no such options.
-    Raises OutputError, OutputMismatchError."""
-    selection = selection_together([read_metadata(table) for table in tables]) or {}
-    return {name: int(value) if name in ("limit", "sample_documents") else value for name, value in selection.items()}
+def asked_for(selection: Mapping[str, str], shard: str | None) -> dict[str, Any]:
+    """What of the input tables with this selection are compared with, as options. No table can tell which shards there
+    should be; and a limit or a sample is one of its own shard. shard: as it was given, if it was."""
+    numbers = ("limit", "sample_documents") if selection.get("shard") == shard else ()
+    told = {name: selection[name] for name in ("pages", "only") if name in selection}
+    return told | {name: int(selection[name]) for name in numbers if name in selection}
+
+
+def as_flags(selection: Mapping[str, str]) -> str:
+    """A selection as it is given on the command line: `--limit 2 --pages 1`; empty if it is all of the input."""
+    return " ".join(f"{flag_of(name)} {value}" for name, value in sorted(selection.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +165,12 @@ class Verifier:
         self.by_status: Counter[Status] = Counter()
         """How many of them are there."""
         self.num_doubtful = 0
-        self.num_empty = 0
-        """How many `ok` rows have no text, as those of blank pages."""
+        self.without_text: Counter[str] = Counter()
+        """How many `ok` rows have no text, by the types of their blocks; empty for none, as on blank pages."""
         self.num_uncounted = 0
         """Of how many documents the pages could not be counted, because they cannot be opened."""
+        self.checked = selection_of(config)
+        """What of the input is checked, as in RunMetadata."""
         self._config = config
         self._spec = parse_page_spec(config.pages) if config.pages else None
         self._outs = outs
@@ -207,6 +215,11 @@ class Verifier:
             metadata = read_metadata(out)
             if metadata.settings_fingerprint != first.settings_fingerprint:
                 yield VerifyFinding("settings", str(out), None, f"was made with other settings than {self._outs[0]}")
+            asked, asked_first = _asked_of_shard(metadata), _asked_of_shard(first)
+            # Of the parts in a folder, a run replaces only those that change.
+            if asked != asked_first and not is_cluster_part(out.name):
+                said = f"was asked for {asked}, and {self._outs[0]} for {asked_first}"
+                yield VerifyFinding("settings", str(out), None, said)
             if model_fingerprint not in (None, metadata.model_fingerprint):
                 yield VerifyFinding(
                     "stale", str(out), None, f"was made with another model ({metadata.model}, or its weights then)"
@@ -218,7 +231,7 @@ class Verifier:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
         rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
         if row.status == "ok" and not (row.markdown or "").strip():
-            self.num_empty += 1
+            self.without_text[", ".join(sorted({block.type for block in row.blocks}))] += 1
         if row.page_count is not None:
             rows.page_counts[row.doc_id] = max(row.page_count, rows.page_counts.get(row.doc_id, 0))
 
@@ -269,6 +282,11 @@ class Verifier:
     def _asked_for(self, document: Document, page_count: int) -> Sequence[int]:
         """Those of the document's pages that the run was to read."""
         return document.chosen(self._spec.pages(page_count) if self._spec else range(page_count))
+
+
+def _asked_of_shard(metadata: RunMetadata) -> str:
+    """What a run was to read of its shard, as flags; `all` also if that is not known, as verify takes it then."""
+    return as_flags({name: value for name, value in (metadata.selection or {}).items() if name != "shard"}) or "all"
 
 
 def _stale(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:

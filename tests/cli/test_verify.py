@@ -18,8 +18,9 @@ from batchocr.data import PageResult
 from batchocr.option_values import parse_page_spec
 from batchocr.planning.checkpoint_files import fingerprint
 from batchocr.tables.files import metadata_path
+from batchocr.tables.schema import RunMetadata
 from tests.support.checkpoints import make_checkpoint
-from tests.support.documents import METADATA
+from tests.support.documents import METADATA, block
 from tests.support.documents import write_table as write
 from tests.support.pdf_files import stream, text_pages
 from tests.support.running import draw_pdf, said_by
@@ -159,12 +160,20 @@ def test_a_table_knows_what_its_run_was_asked_for(
     out = write(tmp_path / "table.parquet", rows, replace(METADATA, selection=selection))
     _, lines = verify(out, documents, *flags)
     assert [line for line in lines if line.startswith("missing   a.pdf")] == missing
+    checked = selection | ({"pages": "2"} if flags else {})
+    assert json.loads("\n".join(verify(out, documents, *flags, "--json")[1]))["checked"] == checked
+    said = " (checked: only " + "".join(f"--{name} {value})" for name, value in checked.items()) if checked else ""
+    assert f"rows expected{said}: " in lines[-1]
 
 
-def test_ok_rows_without_text_are_counted_as_blank_pages_have_none(tmp_path: Path, documents: Path) -> None:
-    out = write(tmp_path / "table.parquet", [replace(row, markdown=" \n") for row in ROWS[:3]])
-    said = "3 rows expected: nothing wrong; 3 ok rows without any text: blank pages, or not read"
-    assert verify(out, documents, "--shard", "3/3") == (0, [said])
+def test_ok_rows_without_text_say_what_they_have(tmp_path: Path, documents: Path) -> None:
+    blocks = block("image", None), block("header", "12"), block("image", None)
+    rows = [replace(ROWS[0], markdown=" \n"), *(replace(row, markdown="", blocks=blocks) for row in ROWS[1:3])]
+    code, [said] = verify(write(tmp_path / "table.parquet", rows), documents, "--shard", "3/3")
+    assert code == 0
+    assert said.endswith(
+        "nothing wrong; 2 ok rows without any text: only header, image; 1 ok row without any text: blank, or not read"
+    )
 
 
 def test_documents_whose_pages_cannot_be_counted_are_told(tmp_path: Path, documents: Path) -> None:
@@ -207,9 +216,67 @@ def test_the_tables_of_all_shards_are_compared_together(tmp_path: Path, document
     assert lines[0].startswith("settings ")
 
 
+def of_run(**selection: str) -> RunMetadata:
+    """The metadata of a run with these options."""
+    return replace(METADATA, selection=selection)
+
+
+@pytest.mark.parametrize(
+    ("tables", "of_shard"),
+    [
+        ({"part-1": "1/4"}, "2/4, 3/4, 4/4"),
+        ({"part-1": "1/4", "part-2": "2/4", "part-4": "4/4"}, "3/4"),
+        ({"part-1": "1/4,2/4,4/4"}, "3/4"),  # as merged
+        ({"part-1": "1/2", "part-2": "1/3"}, "2/2, 2/3, 3/3"),
+        ({"part-1": "1/99"}, "2/99, 3/99, 4/99, 5/99, 6/99, 7/99, 8/99, 9/99, 10/99, 11/99, …"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_what_no_table_has_is_missing_whatever_shards_there_are(
+    tmp_path: Path, documents: Path, suffix: str, tables: dict[str, str], of_shard: str
+) -> None:
+    for name, shard in tables.items():  # b.pdf is in the first shard of each number but 2; a.pdf is not
+        rows = ROWS[3:] if name == "part-1" else []
+        write(tmp_path / f"{name}.{suffix}", rows, of_run(shard=shard))
+    code, lines = verify(tmp_path / f"part-*.{suffix}", documents, "--max-page-error-rate", "1")
+    assert (code, lines[0]) == (3, "missing   a.pdf: has no row")
+    assert lines[-1] == f"2 rows expected: 1 missing, 1 failed; no table is of shard {of_shard}"
+    asked = verify(tmp_path / f"part-*.{suffix}", documents, "--max-page-error-rate", "1", "--shard", "1/4")
+    assert asked == (0, ["failed    b.pdf: encrypted", "1 row expected (checked: only --shard 1/4): 1 failed"])
+
+
+def test_a_shard_twice_is_one_shard_and_its_rows_are_duplicates(tmp_path: Path, documents: Path) -> None:
+    for name in ("part-1", "part-2"):
+        write(tmp_path / f"{name}.parquet", ROWS[3:], of_run(shard="1/4"))
+    code, lines = verify(tmp_path / "part-*.parquet", documents)
+    assert (code, lines[:2]) == (3, ["duplicate b.pdf: has more than one row", "missing   a.pdf: has no row"])
+
+
+def test_a_limit_of_a_shard_is_none_of_the_whole(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "part-1.parquet", ROWS[:2], of_run(shard="3/4", limit="2"))
+    assert verify(out, documents)[1][:2] == [MISSING[2], "missing   b.pdf: has no row"]
+    said = "2 rows expected (checked: only --limit 2 --shard 3/4): nothing wrong"
+    assert verify(out, documents, "--shard", "3/4") == (0, [said])
+    write(tmp_path / "part-2.parquet", ROWS[3:], of_run(shard="1/4", limit="2"))
+    code, lines = verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")
+    assert (code, lines[0]) == (3, MISSING[2])
+
+
+def test_tables_of_runs_that_were_asked_for_something_else_are_a_finding(tmp_path: Path, documents: Path) -> None:
+    write(tmp_path / "part-1.parquet", ROWS[:1], of_run(pages="1", shard="3/4"))
+    write(tmp_path / "part-2.parquet", ROWS[3:], of_run(shard="1/4"))
+    code, lines = verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")
+    said = f"settings  {tmp_path}/part-2.parquet: was asked for all, and {tmp_path}/part-1.parquet for --pages 1"
+    assert (code, lines[:3]) == (3, [said, *MISSING[1:]])
+    write(tmp_path / "part-2.parquet", ROWS[3:], of_run(pages="1", shard="1/4"))
+    code, lines = verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")
+    assert (code, lines[-1]) == (0, "2 rows expected (checked: only --pages 1): 1 failed")
+
+
 def test_the_table_of_one_shard_is_compared_with_its_documents_alone(tmp_path: Path, documents: Path) -> None:
     out = write(tmp_path / "part.parquet", ROWS[:3])
-    assert verify(out, documents, "--shard", "3/3") == (0, ["3 rows expected: nothing wrong"])  # it has only a.pdf
+    said = "3 rows expected (checked: only --shard 3/3): nothing wrong"  # it has only a.pdf
+    assert verify(out, documents, "--shard", "3/3") == (0, [said])
     code, lines = verify(out, documents, "--shard", "1/3")
     assert (code, lines[0], lines[1]) == (
         *(3, "missing   b.pdf: has no row"),
@@ -256,7 +323,8 @@ def test_a_document_whose_pages_cannot_be_counted_is_missing_whatever_pages_were
     out = write(tmp_path / "table.parquet", ROWS[1:])
     options = ("--max-page-error-rate", "1", "--pages", "2-3")
     code, lines = verify(out, documents, *options)
-    assert (code, lines[1:]) == (3, ["missing   c.pdf: has no row", "4 rows expected: 1 failed, 1 missing"])
+    assert (code, lines[1:]) == (3, ["missing   c.pdf: has no row", lines[-1]])
+    assert lines[-1].endswith(": 1 failed, 1 missing")
     assert verify(out, documents, *options, "--password", "batchocr")[0] == 0, "it has one page"
 
 
@@ -313,6 +381,7 @@ def test_the_findings_as_json_are_one_object(tmp_path: Path, documents: Path) ->
     assert code == 0
     assert json.loads("\n".join(lines)) == {
         "findings": [],
+        "checked": {"shard": "3/3"},
         "rows_expected": 3,
         "counts": {},
         "exit_code": 0,
