@@ -24,6 +24,7 @@ from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, i
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.page_quality import is_doubtful
 from batchocr.tables.schema import RunMetadata, selection_of
+from batchocr.tables.settled import Version, version_of
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -137,6 +138,8 @@ class _Rows:
     """Under None the row of the document as a whole."""
     page_counts: dict[str | None, int] = field(default_factory=dict)
     """By doc_id, the highest count that a row says."""
+    files: set[tuple[str | None, Version]] = field(default_factory=set)
+    """What the rows were read from: doc_id, and size and time."""
 
     @property
     def versions(self) -> set[str]:
@@ -150,6 +153,14 @@ class _Rows:
             return now.page_count
         return self.page_counts.get(now.doc_id) or max(self.page_counts.values(), default=None)
 
+    def by_time(self, document: Document) -> DocumentNow | None:
+        """The document as its rows say it, if all are of one file that has its size and time; else None."""
+        version = version_of(document) if document.problem is None else (None, None)
+        [(doc_id, read), *others] = self.files
+        if others or read != version or None in version:
+            return None
+        return DocumentNow(doc_id, self.page_counts.get(doc_id))
+
     @property
     def is_one_failure(self) -> bool:
         """Whether the only row is one that says why the document could not be opened."""
@@ -159,7 +170,8 @@ class _Rows:
 class Verifier:
     """Compares tables with inputs. What it counts is known once all findings have been taken."""
 
-    def __init__(self, outs: Sequence[Path], config: Config) -> None:
+    def __init__(self, outs: Sequence[Path], config: Config, *, by_time: bool = False) -> None:
+        """by_time: what has the size and time that its rows say is taken for the same, and not opened."""
         self.num_rows = 0
         """How many rows there should be."""
         self.by_status: Counter[Status] = Counter()
@@ -169,8 +181,11 @@ class Verifier:
         """How many `ok` rows have no text, by the types of their blocks; empty for none, as on blank pages."""
         self.num_uncounted = 0
         """Of how many documents the pages could not be counted, because they cannot be opened."""
+        self.num_by_time = 0
+        """How many documents were taken for the same and not opened."""
         self.checked = selection_of(config)
         """What of the input is checked, as in RunMetadata."""
+        self._by_time = by_time
         self._config = config
         self._spec = parse_page_spec(config.pages) if config.pages else None
         self._outs = outs
@@ -178,8 +193,8 @@ class Verifier:
 
     def findings(self, documents: Iterable[Document], model_fingerprint: str | None) -> Iterator[VerifyFinding]:
         """Yield what is wrong, table by table, then document by document. model_fingerprint: that of the expected
-        model. Reads documents in full, to hash them. Raises OutputError, OutputMismatchError, and BatchOcrError if no
-        worker can be started."""
+        model. Reads documents in full, to hash them, unless they are taken by time. Raises OutputError,
+        OutputMismatchError, and BatchOcrError if no worker can be started."""
         yield from self._check_settings(model_fingerprint)
         is_output = among([file for out in self._outs for file in files_of(out, report_path(out))])
         # No page is read, and a worker starts sooner without the protocol. It starts while the tables are read.
@@ -198,6 +213,9 @@ class Verifier:
                     continue
                 if rows is None:
                     yield from self._check_absent(document, source, now)
+                elif self._by_time and (unchanged := rows.by_time(document)):
+                    self.num_by_time += 1
+                    yield from self._check_document(document, source, rows, unchanged)
                 else:
                     yield from self._check_document(document, source, rows, now(document))
         for source in self._rows:
@@ -229,6 +247,7 @@ class Verifier:
         rows = self._rows.setdefault(row.source, _Rows())
         if row.page_index in rows.by_page:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
+        rows.files.add((row.doc_id, (row.file_bytes, row.file_mtime_ns)))
         rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
         if row.status == "ok" and not (row.markdown or "").strip():
             self.without_text[", ".join(sorted({block.type for block in row.blocks}))] += 1

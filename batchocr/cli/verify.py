@@ -43,6 +43,10 @@ def verify(
     strict: Annotated[
         bool, options.flag("--strict", panel=RUN, help="Count documents that are gone: exit with 3 if any is.")
     ] = False,
+    by_time: Annotated[
+        bool,
+        options.flag("--by-time", panel=RUN, help="Do not open documents of the size and time that their rows say."),
+    ] = False,
 ) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
     stale, duplicate, surplus, gone or failed, that cannot be checked, or was made with other settings, and exits
@@ -52,7 +56,7 @@ def verify(
     Examples:
     batchocr verify results.parquet ./scans
     batchocr verify 'part-*.parquet' ./scans --max-page-error-rate 0
-    batchocr verify results.parquet ./scans --json
+    batchocr verify results.parquet ./scans --by-time
     """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.cli.verifier import Verifier, as_flags, asked_for, tables_among
@@ -64,9 +68,11 @@ def verify(
     tables, inputs = tables_among(find_tables(out), inputs)
     selection = selection_together([read_metadata(table) for table in tables])
     shard: str | None = flags.get("shard")
-    config = make_config(asked_for(selection or {}, shard) | dict(flags), recipe)
-    documents = documents_asked_for(inputs, config).documents
-    verifier = Verifier(tables, config)
+    # With rows that failed, an archive that has not changed is known all the same.
+    config = make_config({"retry_failed": False} | asked_for(selection or {}, shard) | dict(flags), recipe)
+    knows_all = len(tables) == 1 and selection is not None and selection.get("shard") == shard
+    documents = documents_asked_for(inputs, config, tables[0] if by_time and knows_all else None).documents
+    verifier = Verifier(tables, config, by_time=by_time)
     counts: Counter[Problem] = Counter()
     findings = []  # printed as one object, once nothing can end it midway
     for finding in verifier.findings(documents, _fingerprint(config) if "model" in flags else None):
@@ -104,11 +110,12 @@ def _as_json(verifier: Verifier, counts: Counter[Problem]) -> dict[str, object]:
         "degraded": verifier.by_status["degraded"],
         "ok_without_text": verifier.without_text.total(),
         "documents_not_counted": verifier.num_uncounted,
+        "documents_not_opened": verifier.num_by_time,
     }
 
 
 def _summary(verifier: Verifier, found: Counter[Problem], more: list[str]) -> str:
-    """What was found, and what cannot be checked, in one line."""
+    """What was found, and what cannot be checked or was not opened, in one line."""
     kinds = {"gone": "documents gone" if found["gone"] > 1 else "document gone"}
     told = ", ".join(f"{count:,} {kinds.get(problem, problem)}" for problem, count in found.items() if count)
     degraded = verifier.by_status["degraded"]
@@ -119,4 +126,6 @@ def _summary(verifier: Verifier, found: Counter[Problem], more: list[str]) -> st
         remarks += f"; {counted(number, 'ok row')} without any text: {what}"
     if uncounted := verifier.num_uncounted:
         remarks += f"; pages not counted in {counted(uncounted, 'document')} that cannot be opened"
+    if unopened := verifier.num_by_time:
+        remarks += f"; {counted(unopened, 'document')} taken by size and time, not opened"
     return (told or "nothing wrong") + remarks

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -388,6 +388,7 @@ def test_the_findings_as_json_are_one_object(tmp_path: Path, documents: Path) ->
         "degraded": 0,
         "ok_without_text": 0,
         "documents_not_counted": 0,
+        "documents_not_opened": 0,
     }
 
 
@@ -423,6 +424,68 @@ def test_a_standard_output_that_is_full_is_an_error_that_says_so(
         done = subprocess.run([*command, *form], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 6
     assert "cannot write to standard output: No space left on device" in done.stderr
+
+
+def with_times(rows: Sequence[PageResult], folder: Path) -> list[PageResult]:
+    """The rows as a run writes them, with size and time of their files."""
+    files = {row.source: (folder / row.source).stat() for row in rows}
+    of_file = {name: {"file_bytes": file.st_size, "file_mtime_ns": file.st_mtime_ns} for name, file in files.items()}
+    return [replace(row, **of_file[row.source]) for row in rows]
+
+
+def put_another(path: Path, *, later_ns: int = 0) -> None:
+    """Put a file of the same size in the place of one; as old as it, or later."""
+    file = path.stat()
+    path.write_bytes(b"x" * file.st_size)
+    os.utime(path, ns=(file.st_atime_ns, file.st_mtime_ns + later_ns))
+
+
+ALLOWED = ("--max-page-error-rate", "1")
+
+
+def test_by_time_opens_only_what_has_another_size_or_time_than_its_rows(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "table.parquet", with_times(ROWS, documents))
+    put_another(documents / "a.pdf")
+    said = "4 rows expected: 1 failed; 2 documents taken by size and time, not opened"
+    assert verify(out, documents, *ALLOWED, "--by-time") == (0, ["failed    b.pdf: encrypted", said])
+    stale = "stale     a.pdf: has changed since it was read"
+    assert verify(out, documents, *ALLOWED)[1][0] == stale
+    put_another(documents / "a.pdf", later_ns=1)
+    code, lines = verify(out, documents, *ALLOWED, "--by-time")
+    assert (code, lines[0]) == (3, stale)
+    assert lines[-1].endswith("; 1 document taken by size and time, not opened")
+    found = json.loads("\n".join(verify(out, documents, "--by-time", "--json")[1]))
+    assert found["documents_not_opened"] == 1
+
+
+def lose_times(rows: list[PageResult]) -> None:
+    """As tables of earlier versions are, and rows of documents in memory."""
+    rows[:3] = [replace(row, file_bytes=None, file_mtime_ns=None) for row in rows[:3]]
+
+
+def be_of_two_files(rows: list[PageResult]) -> None:
+    rows[1] = replace(rows[1], doc_id="0" * 64)
+
+
+@pytest.mark.parametrize("harm", [lose_times, be_of_two_files])
+def test_by_time_a_document_whose_rows_are_not_of_one_file_with_a_time_is_hashed(
+    tmp_path: Path, documents: Path, harm: Callable[[list[PageResult]], None]
+) -> None:
+    rows = with_times(ROWS, documents)
+    harm(rows)
+    put_another(documents / "a.pdf")
+    out = write(tmp_path / "table.parquet", rows)
+    code, lines = verify(out, documents, *ALLOWED, "--by-time")
+    assert (code, lines[0]) == (3, "stale     a.pdf: has changed since it was read")
+
+
+def test_by_time_what_is_missing_is_found_all_the_same(tmp_path: Path, documents: Path) -> None:
+    rows = with_times(ROWS, documents)
+    (documents / "new.pdf").write_bytes(b"never read")
+    (documents / "b.pdf").unlink()
+    code, lines = verify(write(tmp_path / "table.parquet", [rows[0], *rows[2:]]), documents, "--by-time")
+    gone = "gone      b.pdf: is in the table but not in the input"
+    assert (code, lines[:-1]) == (3, [MISSING[1], "missing   new.pdf: has no row", gone])
 
 
 def test_links_that_lead_out_are_compared_where_the_run_followed_them(tmp_path: Path, documents: Path) -> None:
