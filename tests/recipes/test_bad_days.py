@@ -46,8 +46,13 @@ def systemd(machine: Machine) -> None:
 
 
 def cron(machine: Machine) -> None:
-    [line] = [line for line in machine.prepared("cron/batchocr").splitlines() if not line.startswith("#")]
-    machine.run(["sh", "-c", line.split(maxsplit=6)[6]])
+    machine.run(["sh", "-c", crontab(machine)["1-6"]])
+
+
+def crontab(machine: Machine) -> dict[str, str]:
+    """The commands, by their days of the week."""
+    lines = [line for line in machine.prepared("cron/batchocr").splitlines() if not line.startswith("#")]
+    return {fields[4]: fields[6] for fields in (line.split(maxsplit=6) for line in lines)}
 
 
 def gpus(machine: Machine) -> None:
@@ -173,6 +178,18 @@ def test_what_another_start_can_help_is_begun_again_a_few_times_and_nothing_else
         attempts = 1  # by hand
     run = partial(scheduler, machine, dag) if scheduler is airflow else partial(scheduler, machine)
     assert done_with(machine, code, run) == (attempts, verified)
+
+
+def test_each_night_files_are_compared_by_time_and_each_week_all_are_hashed(machine: Machine) -> None:
+    lines = crontab(machine)
+    assert list(lines) == ["1-6", "0"], "each night has one"
+    assert lines["1-6"].count(" --by-time") == 2
+    assert lines["0"] == lines["1-6"].replace(" --by-time", "")
+    nightly, weekly = (unit(machine, f"batchocr-{name}.service") for name in ("verify", "verify-all"))
+    assert nightly["Service"]["ExecStart"] == weekly["Service"]["ExecStart"] + " --by-time"
+    assert unit(machine, "batchocr-verify-all.timer")["Timer"]["OnCalendar"].startswith("Sun ")
+    journal = weekly["Unit"]["ConditionPathExists"].removeprefix("!")
+    assert journal == f"{weekly['Service']['ExecStart'].split()[2]}.journal", "of a run that is unfinished"
 
 
 # Images
