@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LEFT_OUT = {
-    "formula": "formulas",
-    "figure": "figures",
-    "figure_line": "lines in figures",
-    "script": "blocks in a script that the second reader does not know",
-    "script_line": "lines in blocks of a script that it does not know",
-    "unread": "lines that it could not read",
-    "long": "blocks that are too long",
+    "formula": ("formula", ""),
+    "figure": ("figure", ""),
+    "figure_line": ("line", " in figures"),
+    "script": ("block", " in a script that the second reader does not know"),
+    "script_line": ("line", " in blocks of a script that it does not know"),
+    "unread": ("line", " that it could not read"),
+    "long": ("block", " too long for it"),
 }
 
 
@@ -137,8 +137,8 @@ def _as_text(report: AuditReport) -> Iterator[str]:
             yield f"{name:10} {_percent(interval, report)} of the characters"
         yield f"{'pages':10} {_percent(report.pages_with_omissions, report)} of the pages lost text"
     if report.left_out:
-        said = (f"{number:,} {_LEFT_OUT[name]}" for name, number in report.left_out.most_common())
-        yield f"left out   {', '.join(said)}"
+        told = ((number, *_LEFT_OUT[name]) for name, number in report.left_out.most_common())
+        yield f"left out   {', '.join(counted(number, noun) + rest for number, noun, rest in told)}"
 
 
 def _percent(interval: Interval, report: AuditReport) -> str:

@@ -12,6 +12,7 @@ import typer
 from batchocr.cli import options
 from batchocr.cli.console import configure_logging, counting_bar, print_out, printable
 from batchocr.cli.signals import clear_up_on_signals
+from batchocr.data import counted
 from batchocr.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -52,10 +53,13 @@ def compare(
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.tables import comparison
     from batchocr.tables.opened import open_rows
-    from batchocr.tables.schema import different_settings
+    from batchocr.tables.schema import different_settings, selection_together
 
     one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
     settings = different_settings(one.metadata, other.metadata)
+    selections = [selection_together([part.metadata for part in table.parts]) or {} for table in (one, other)]
+    if any("shard" in selection for selection in selections):
+        settings["shard"] = selections[0].get("shard"), selections[1].get("shard")
     rows = comparison.matched(one.rows(), other.rows())
     pairs = counting_bar(rows, what="comparing", unit="rows")
     found = comparison.compare(pairs, num_top=num_top, common=common)
@@ -77,9 +81,9 @@ def compare(
 def _as_text(found: Comparison, settings: _Settings) -> list[str]:
     lines = [f"setting   {name}: {one or 'not set'} → {other or 'not set'}" for name, (one, other) in settings.items()]
     if found.only_first or found.only_second:
-        lines += [f"only in   the first {found.only_first:,} rows, the second {found.only_second:,}"]
-    lines += [f"rows      {found.rows:,} in both, {found.differing:,} differ"]
-    lines += [f"text      {found.change:.2%} of {found.characters:,} characters changed"]
+        lines += [f"only in   the first {counted(found.only_first, 'row')}, the second {found.only_second:,}"]
+    lines += [f"rows      {found.rows:,} in both, {found.differing:,} different"]
+    lines += [f"text      {found.change:.2%} of {counted(found.characters, 'character')} changed"]
     blocks = found.blocks
     lines += [f"blocks    {blocks.added:,} added, {blocks.lost:,} lost, {blocks.changed:,} changed"]
     changes = found.status_changes.most_common()
@@ -91,7 +95,7 @@ def _as_text(found: Comparison, settings: _Settings) -> list[str]:
         lines += ["", "changed  blocks +added -lost ~changed  page"]
         lines += [_line(page) for page in top]
         if found.differing > len(top):
-            lines += [f"and {found.differing - len(top):,} more: --top shows them"]
+            lines += [f"and {found.differing - len(top):,} more, which --top shows"]
     return [printable(line) for line in lines]
 
 

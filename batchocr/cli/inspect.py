@@ -16,7 +16,7 @@ from batchocr.cli import console, options
 from batchocr.cli.console import configure_logging, counting_bar, print_out, printable, quieten_libraries
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import RUN, Config, Option, make_config
-from batchocr.data import ErrorKind
+from batchocr.data import ErrorKind, counted
 from batchocr.job.progress import ProgressLog
 from batchocr.machine import usable_cores
 from batchocr.pages.input.folders import describe_skipped
@@ -161,7 +161,7 @@ def _measured(survey: Survey) -> list[str]:
         f"{width} × {height} px ({count:,})" for (width, height), count in _most_first(survey.sizes)[:_SIZES_SHOWN]
     ]
     others = len(survey.sizes) - len(sizes)
-    sizes += [f"{others:,} other sizes"] if others else []
+    sizes += [counted(others, "other size")] if others else []
     return [
         f"page size   {', '.join(sizes)}{sample}",
         f"text layer  on {survey.text_share:.0%} of the pages{sample}",
@@ -170,7 +170,7 @@ def _measured(survey: Survey) -> list[str]:
 
 def _most_first(counts: Counter[_Counted]) -> list[tuple[_Counted, int]]:
     """What was counted and how often, in an order that does not depend on which document was looked at first."""
-    return sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))
+    return sorted(counts.items(), key=lambda kind: (-kind[1], kind[0]))
 
 
 def _time(estimate: Estimate) -> str:

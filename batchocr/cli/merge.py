@@ -61,6 +61,7 @@ def merge(
     from batchocr.tables.opened import open_rows
     from batchocr.tables.page_list import documents_asked_for
     from batchocr.tables.remote_output import OutputPlace
+    from batchocr.tables.schema import missing_shards
     from batchocr.tables.table import writer_for
 
     config = make_config(flags)
@@ -81,7 +82,10 @@ def merge(
         places = {valid_text(document.source): number for number, document in enumerate(documents)}
     merged = merging.merged_rows(of_parts, places, preferred)
     rows = counting_bar(merged, what="merging", unit="rows")
-    writer_for(path, config.rows_per_part)(path, rows, merging.merged_metadata(of_parts, preferred))
+    metadata = merging.merged_metadata(of_parts, preferred)
+    if missing := missing_shards(metadata.selection):
+        logger.warning("no part is of shard %s: %s lacks their documents, and says so; merge them, too", missing, out)
+    writer_for(path, config.rows_per_part)(path, rows, metadata)
     if config.overwrite:
         report_path(path).unlink(missing_ok=True)  # of the run whose table was replaced
     place.publish()

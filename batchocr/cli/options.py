@@ -31,7 +31,7 @@ ALL = frozenset(field.name for field in dataclasses.fields(Config))
 OF_TABLES = ("document_column", "name_column")
 
 Command = Callable[..., None]
-_LOGGING = "Logging"
+_LOGGING, _LIMITS = "Logging", "Limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def flag(
 def most_flag(name: str, share: str) -> Any:
     """A flag for the most that a share of the characters may be."""
     said = f"Exit with 3 if a larger share of {share} (from 0 to 1). Default: none."
-    return typer.Option(name, metavar="F", parser=_share, help=said, show_default=False)
+    return typer.Option(name, metavar="F", parser=_share, rich_help_panel=_LIMITS, help=said, show_default=False)
 
 
 def _share(text: str) -> float:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from batchocr.config import Config
+from batchocr.config import Config, flag_of
 from batchocr.data import Document, ErrorKind, PageResult, Status, valid_text
 from batchocr.errors import OutputError, UsageError
 from batchocr.job.stats.report import Items
@@ -20,10 +20,11 @@ from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
 from batchocr.storage.members import file_of
-from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_folder, report_path
+from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_cluster_part, is_folder, report_path
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.page_quality import is_doubtful
-from batchocr.tables.schema import selection_together
+from batchocr.tables.schema import RunMetadata, selection_of
+from batchocr.tables.settled import Version, version_of
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -61,12 +62,17 @@ def _is_table(path: Path) -> bool:
         return not path.is_dir()  # which may hold a `table.json` of somebody else
 
 
-def asked_for(tables: Sequence[Path]) -> dict[str, Any]:
-    """What the runs of the tables were asked to read, as far as they together have such options, and how the first has
-    named it, as options. Raises OutputError, OutputMismatchError."""
-    several = [read_metadata(table) for table in tables]
-    selection = (selection_together(several) or {}) | several[0].naming
-    return {name: int(value) if name in ("limit", "sample_documents") else value for name, value in selection.items()}
+def asked_for(selection: Mapping[str, str], shard: str | None) -> dict[str, Any]:
+    """What of the input tables with this selection are compared with, as options. No table can tell which shards there
+    should be; and a limit or a sample is one of its own shard. shard: as it was given, if it was."""
+    numbers = ("limit", "sample_documents") if selection.get("shard") == shard else ()
+    told = {name: selection[name] for name in ("pages", "only") if name in selection}
+    return told | {name: int(selection[name]) for name in numbers if name in selection}
+
+
+def as_flags(selection: Mapping[str, str]) -> str:
+    """A selection as it is given on the command line: `--limit 2 --pages 1`; empty if it is all of the input."""
+    return " ".join(f"{flag_of(name)} {value}" for name, value in sorted(selection.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,8 @@ class _Rows:
     """Under None the row of the document as a whole."""
     page_counts: dict[str | None, int] = field(default_factory=dict)
     """By doc_id, the highest count that a row says."""
+    files: set[tuple[str | None, Version]] = field(default_factory=set)
+    """What the rows were read from: doc_id, and size and time."""
 
     @property
     def versions(self) -> set[str]:
@@ -145,6 +153,14 @@ class _Rows:
             return now.page_count
         return self.page_counts.get(now.doc_id) or max(self.page_counts.values(), default=None)
 
+    def by_time(self, document: Document) -> DocumentNow | None:
+        """The document as its rows say it, if all are of one file that has its size and time; else None."""
+        version = version_of(document) if document.problem is None else (None, None)
+        [(doc_id, read), *others] = self.files
+        if others or read != version or None in version:
+            return None
+        return DocumentNow(doc_id, self.page_counts.get(doc_id))
+
     @property
     def is_one_failure(self) -> bool:
         """Whether the only row is one that says why the document could not be opened."""
@@ -154,16 +170,22 @@ class _Rows:
 class Verifier:
     """Compares tables with inputs. What it counts is known once all findings have been taken."""
 
-    def __init__(self, outs: Sequence[Path], config: Config) -> None:
+    def __init__(self, outs: Sequence[Path], config: Config, *, by_time: bool = False) -> None:
+        """by_time: what has the size and time that its rows say is taken for the same, and not opened."""
         self.num_rows = 0
         """How many rows there should be."""
         self.by_status: Counter[Status] = Counter()
         """How many of them are there."""
         self.num_doubtful = 0
-        self.num_empty = 0
-        """How many `ok` rows have no text, as those of blank pages."""
+        self.without_text: Counter[str] = Counter()
+        """How many `ok` rows have no text, by the types of their blocks; empty for none, as on blank pages."""
         self.num_uncounted = 0
         """Of how many documents the pages could not be counted, because they cannot be opened."""
+        self.num_by_time = 0
+        """How many documents were taken for the same and not opened."""
+        self.checked = selection_of(config)
+        """What of the input is checked, as in RunMetadata."""
+        self._by_time = by_time
         self._config = config
         self._spec = parse_page_spec(config.pages) if config.pages else None
         self._outs = outs
@@ -171,8 +193,8 @@ class Verifier:
 
     def findings(self, documents: Iterable[Document], model_fingerprint: str | None) -> Iterator[VerifyFinding]:
         """Yield what is wrong, table by table, then document by document. model_fingerprint: that of the expected
-        model. Reads documents in full, to hash them. Raises OutputError, OutputMismatchError, and BatchOcrError if no
-        worker can be started."""
+        model. Reads documents in full, to hash them, unless they are taken by time. Raises OutputError,
+        OutputMismatchError, and BatchOcrError if no worker can be started."""
         yield from self._check_settings(model_fingerprint)
         is_output = among([file for out in self._outs for file in files_of(out, report_path(out))])
         # No page is read, and a worker starts sooner without the protocol. It starts while the tables are read.
@@ -191,6 +213,9 @@ class Verifier:
                     continue
                 if rows is None:
                     yield from self._check_absent(document, source, now)
+                elif self._by_time and (unchanged := rows.by_time(document)):
+                    self.num_by_time += 1
+                    yield from self._check_document(document, source, rows, unchanged)
                 else:
                     yield from self._check_document(document, source, rows, now(document))
         for source in self._rows:
@@ -208,6 +233,11 @@ class Verifier:
             metadata = read_metadata(out)
             if metadata.settings_fingerprint != first.settings_fingerprint:
                 yield VerifyFinding("settings", str(out), None, f"was made with other settings than {self._outs[0]}")
+            asked, asked_first = _asked_of_shard(metadata), _asked_of_shard(first)
+            # Of the parts in a folder, a run replaces only those that change.
+            if asked != asked_first and not is_cluster_part(out.name):
+                said = f"was asked for {asked}, and {self._outs[0]} for {asked_first}"
+                yield VerifyFinding("settings", str(out), None, said)
             if model_fingerprint not in (None, metadata.model_fingerprint):
                 yield VerifyFinding(
                     "stale", str(out), None, f"was made with another model ({metadata.model}, or its weights then)"
@@ -217,9 +247,10 @@ class Verifier:
         rows = self._rows.setdefault(row.source, _Rows())
         if row.page_index in rows.by_page:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
+        rows.files.add((row.doc_id, (row.file_bytes, row.file_mtime_ns)))
         rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
         if row.status == "ok" and not (row.markdown or "").strip():
-            self.num_empty += 1
+            self.without_text[", ".join(sorted({block.type for block in row.blocks}))] += 1
         if row.page_count is not None:
             rows.page_counts[row.doc_id] = max(row.page_count, rows.page_counts.get(row.doc_id, 0))
 
@@ -270,6 +301,11 @@ class Verifier:
     def _asked_for(self, document: Document, page_count: int) -> Sequence[int]:
         """Those of the document's pages that the run was to read."""
         return document.chosen(self._spec.pages(page_count) if self._spec else range(page_count))
+
+
+def _asked_of_shard(metadata: RunMetadata) -> str:
+    """What a run was to read of its shard, as flags; `all` also if that is not known, as verify takes it then."""
+    return as_flags({name: value for name, value in (metadata.selection or {}).items() if name != "shard"}) or "all"
 
 
 def _stale(source: str, rows: _Rows, now: DocumentNow) -> Iterator[VerifyFinding]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     pages=Option(INPUT, "The pages that should have a row: as in 1-10,15,r3-r1.", "SPEC", default="as in the table"),
     only=Option(INPUT, "Check only the pages that this file names.", "FILE", default="as in the table"),
     limit=Option(INPUT, "Check only the first N rows of the input.", "N", default="as in the table"),
-    shard=Option(INPUT, "Check only the I-th of N shares.", "I/N", default="as in the table", also=str),
+    shard=Option(INPUT, "Check only the I-th of N shares.", "I/N", default="all", also=str),
     sample_documents=Option(INPUT, "Check only N documents, those that `run` draws.", "N", default="as in the table"),
     page_timeout=Option(RUN, "Time limit for hashing and opening a document.", "SECONDS"),
 )
@@ -43,6 +43,10 @@ def verify(
     strict: Annotated[
         bool, options.flag("--strict", panel=RUN, help="Count documents that are gone: exit with 3 if any is.")
     ] = False,
+    by_time: Annotated[
+        bool,
+        options.flag("--by-time", panel=RUN, help="Do not open documents of the size and time that their rows say."),
+    ] = False,
 ) -> None:
     """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
     stale, duplicate, surplus, gone or failed, that cannot be checked, or was made with other settings, and exits
@@ -52,18 +56,25 @@ def verify(
     Examples:
     batchocr verify results.parquet ./scans
     batchocr verify 'part-*.parquet' ./scans --max-page-error-rate 0
-    batchocr verify results.parquet ./scans --json
+    batchocr verify results.parquet ./scans --by-time
     """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
-    from batchocr.cli.verifier import Verifier, asked_for, tables_among
-    from batchocr.tables.opened import find_tables
+    from batchocr.cli.verifier import Verifier, as_flags, asked_for, tables_among
+    from batchocr.tables.opened import find_tables, read_metadata
     from batchocr.tables.page_list import documents_asked_for
+    from batchocr.tables.schema import missing_shards, selection_together
 
     options.refuse_both("--quiet", quiet, "--json", as_json)
     tables, inputs = tables_among(find_tables(out), inputs)
-    config = make_config(asked_for(tables) | dict(flags), recipe)
-    documents = documents_asked_for(inputs, config).documents
-    verifier = Verifier(tables, config)
+    several = [read_metadata(table) for table in tables]
+    selection = selection_together(several)
+    shard: str | None = flags.get("shard")
+    # With rows that failed, an archive that has not changed is known all the same.
+    told = asked_for(selection or {}, shard) | several[0].naming
+    config = make_config({"retry_failed": False} | told | dict(flags), recipe)
+    knows_all = len(tables) == 1 and selection is not None and selection.get("shard") == shard
+    documents = documents_asked_for(inputs, config, tables[0] if by_time and knows_all else None).documents
+    verifier = Verifier(tables, config, by_time=by_time)
     counts: Counter[Problem] = Counter()
     findings = []  # printed as one object, once nothing can end it midway
     for finding in verifier.findings(documents, _fingerprint(config) if "model" in flags else None):
@@ -73,12 +84,16 @@ def verify(
         elif not quiet:
             print_out(printable(str(finding)))
     allowed = {"failed"} if strict else {"failed", "gone"}
-    exceeded = verifier.exceeded()
-    exit_code = ExitCode.TOO_MANY_FAILURES if counts.keys() - allowed or exceeded else ExitCode.DONE
+    remarks = verifier.exceeded()
+    exit_code = ExitCode.TOO_MANY_FAILURES if counts.keys() - allowed or remarks else ExitCode.DONE
+    if counts["missing"] and (missing := missing_shards(selection)):
+        remarks = [f"no table is of shard {missing}", *remarks]
     if as_json:
         print_out(json.dumps({"findings": findings, **_as_json(verifier, counts), "exit_code": exit_code}, indent=2))
     elif not quiet:
-        print_out(_summary(verifier, counts, exceeded))
+        checked = f" (checked: only {as_flags(verifier.checked)})" if verifier.checked else ""
+        rows = f"{counted(verifier.num_rows, 'row')} expected{checked}"
+        print_out(printable(f"{rows}: {_summary(verifier, counts, remarks)}"))
     raise typer.Exit(exit_code)
 
 
@@ -91,23 +106,28 @@ def _fingerprint(config: Config) -> str:
 
 def _as_json(verifier: Verifier, counts: Counter[Problem]) -> dict[str, object]:
     return {
+        "checked": verifier.checked,
         "rows_expected": verifier.num_rows,
         "counts": counts,
         "degraded": verifier.by_status["degraded"],
-        "ok_without_text": verifier.num_empty,
+        "ok_without_text": verifier.without_text.total(),
         "documents_not_counted": verifier.num_uncounted,
+        "documents_not_opened": verifier.num_by_time,
     }
 
 
-def _summary(verifier: Verifier, found: Counter[Problem], exceeded: list[str]) -> str:
-    """One line: how many rows there should be, what was found, and what cannot be checked."""
+def _summary(verifier: Verifier, found: Counter[Problem], more: list[str]) -> str:
+    """What was found, and what cannot be checked or was not opened, in one line."""
     kinds = {"gone": "documents gone" if found["gone"] > 1 else "document gone"}
     told = ", ".join(f"{count:,} {kinds.get(problem, problem)}" for problem, count in found.items() if count)
     degraded = verifier.by_status["degraded"]
     remarks = f"; {degraded:,} degraded" if degraded else ""
-    remarks += "".join(f"; {each}" for each in exceeded)
-    if empty := verifier.num_empty:
-        remarks += f"; {counted(empty, 'ok row')} without any text: blank pages, or not read"
+    remarks += "".join(f"; {each}" for each in more)
+    for types, number in verifier.without_text.most_common():
+        what = f"only {types}" if types else "blank, or not read"
+        remarks += f"; {counted(number, 'ok row')} without any text: {what}"
     if uncounted := verifier.num_uncounted:
         remarks += f"; pages not counted in {counted(uncounted, 'document')} that cannot be opened"
-    return f"{counted(verifier.num_rows, 'row')} expected: {told or 'nothing wrong'}{remarks}"
+    if unopened := verifier.num_by_time:
+        remarks += f"; {counted(unopened, 'document')} taken by size and time, not opened"
+    return (told or "nothing wrong") + remarks

@@ -142,10 +142,10 @@ def _tell(out: Path, choice: ChosenPage, written: Written, *, as_json: bool, qui
         logger.warning("the table has no row: there is nothing to look at")
     if written.missing:
         logger.warning(
-            "%d of %d pages have no picture, because their files are missing or have changed, or cannot be drawn: "
-            "each says why; --input says where the documents are, --password opens them",
+            "no picture of %d of %s, as files are missing or have changed, or cannot be drawn: the pages say why; "
+            "--input says where the documents are, --password opens them",
             written.missing,
-            written.pages,
+            counted(written.pages, "page"),
         )
     what = counted(written.pages, "page")
     if written.documents:

@@ -28,7 +28,7 @@ from batchocr.ray.report import ActorReport, Tally
 from batchocr.tables import parquet
 from batchocr.tables.earlier import dtype_of
 from batchocr.tables.index import may_retry
-from batchocr.tables.schema import RunMetadata, require_same_settings
+from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
 
 logger = logging.getLogger(__name__)
 
@@ -299,8 +299,9 @@ class Driver:
             self.tally.take(self._before[item.name])
             return
         failed = item.failed_rows(Failure("crashed", message), attempts=self._attempts[item.name])
+        metadata = replace(self._metadata, input_roots=self._roots, selection=selection_of(self._config))
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
-            parquet.write(local := Path(folder, item.name), failed, replace(self._metadata, input_roots=self._roots))
+            parquet.write(local := Path(folder, item.name), failed, metadata)
             self._folder.files.put(local, item.name)
             self.tally.take(read_part(local, self._metadata, item.name)[0])
 

@@ -23,10 +23,10 @@ from batchocr.job.stats.report import Report, Setting
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import Found
 from batchocr.ray.folder import OutputFolder, PartRows, read_part
-from batchocr.ray.items import Item
+from batchocr.ray.items import Item, wanted_pages
 from batchocr.tables import parquet
 from batchocr.tables.atomic import writing
-from batchocr.tables.schema import RunMetadata
+from batchocr.tables.schema import RunMetadata, selection_of
 
 _MOST_WORKERS = 16
 _PUT_AGAIN_S = (5.0, 60.0)
@@ -90,9 +90,12 @@ class Reader:
         The part is built on a local disk. Raises EngineError if the engine is gone for good, OutputError.
         """
         assert self._session is not None
-        config = for_call(self._config, {"pages": item.pages, "report": None, "overwrite": False})
+        config = for_call(self._config, {"report": None, "overwrite": False})
         stop = StopSwitch()
         documents = [each.document for each in item.documents]
+        if item.pages != self._config.pages:  # a piece of one document; its part says what the run was asked for
+            [planned] = item.documents
+            documents = [replace(planned.document, pages=set(wanted_pages(item.pages, planned.page_count or 0)))]
         found = Found(documents, {}, self._roots)
         report: Report | None = None
         with tempfile.TemporaryDirectory(prefix="batchocr-") as work:
@@ -103,7 +106,7 @@ class Reader:
             try:
                 report = read_into_table(self._session, config, found, local, stop, None)
             except NoInputError:  # none of the pages exists, which could not be known before
-                parquet.write(local, [], self._session.metadata)
+                parquet.write(local, [], replace(self._session.metadata, selection=selection_of(config)))
             if item.pages != self._config.pages:
                 _name_pages(item, local)
             rows, _ = read_part(local, self._session.metadata, item.name)

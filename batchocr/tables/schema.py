@@ -9,9 +9,10 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -35,6 +36,8 @@ version. Up to version 4, the `tokens` of a block are called `output_tokens`."""
 MAX_METADATA_BYTES = 1 << 20
 _MAX_LIST_BYTES = MAX_METADATA_BYTES // 4
 """A line of metadata is shorter; what a file of someone else has in its place may be anything."""
+_MAX_NAMED = 10
+"""Shards that a message names."""
 
 _PREFIX = "batchocr."
 
@@ -89,7 +92,7 @@ class RunMetadata:
     """The folders below which the documents were, absolute."""
     selection: Mapping[str, str] | None = None
     """What of the input was asked for: `pages`, `only`, `limit`, `sample_documents` and `shard` as the options say
-    them, without those that ask for all; None if that is not known."""
+    them, without those that ask for all; of merged tables several shards, as in 1/4,3/4. None if it is not known."""
     containers: Mapping[str, WholeContainer] = field(default_factory=dict)
     """By `source`, archives and tables of which a run has found all documents, and each of them has rows."""
     newest: tuple[str, ...] = ()
@@ -214,25 +217,44 @@ def _together(name: str, one: str, other: str) -> str | None:
 
 
 def selection_together(several: Sequence[RunMetadata]) -> dict[str, str] | None:
-    """What tables together hold, if that can be said: those of all shards, or with one selection."""
-    selections = [metadata.selection for metadata in several]
-    first = selections[0]
-    if first is None or any(each is None for each in selections):
+    """What of the input tables together were asked for, as in RunMetadata; None if that is not known. An option that is
+    not the same for all of them is left out; so are `limit` and `sample_documents` of several, each of which counts
+    what is in its own table."""
+    selections = [metadata.selection for metadata in several if metadata.selection is not None]
+    if len(selections) < len(several):
         return None
     if len(several) == 1:
-        return dict(first)
-    shards = {each.get("shard", "1/1") for each in selections if each is not None}
-    if len(shards) > 1 and len(shards) != int(first.get("shard", "1/1").partition("/")[2]):
-        return None
-    agreed = set(first.items()).intersection(*(each.items() for each in selections if each is not None))
-    return {name: value for name, value in agreed if name not in ("limit", "sample_documents")}
+        return dict(selections[0])
+    agreed = set(selections[0].items()).intersection(*(each.items() for each in selections))
+    together = {name: value for name, value in sorted(agreed) if name in ("pages", "only")}
+    shards = sorted(set().union(*map(_shards, selections)))
+    if any(found == count for count, found in Counter(count for count, _ in shards).items()):
+        return together
+    return together | {"shard": ",".join(f"{index}/{count}" for count, index in shards)}
+
+
+def missing_shards(selection: Mapping[str, str] | None) -> str:
+    """The shards of which tables with this selection have nothing, as in 2/4, 4/4; empty if there is none, or if that
+    is not known."""
+    shards = _shards(selection or {})
+    every = ((count, index) for count in sorted({count for count, _ in shards}) for index in range(1, count + 1))
+    missing = (f"{index}/{count}" for count, index in every if (count, index) not in shards)
+    named = list(islice(missing, _MAX_NAMED + 1))
+    return ", ".join(named if len(named) <= _MAX_NAMED else [*named[:-1], "…"])
+
+
+def _shards(selection: Mapping[str, str]) -> set[tuple[int, int]]:
+    """Count and index of each shard that tables with this selection are of."""
+    shards = (shard.split("/") for shard in selection.get("shard", "1/1").split(","))
+    return {(int(count), int(index)) for index, count in shards}
 
 
 def require_same_shard(path: Path, found: RunMetadata, now: RunMetadata) -> None:
-    """Raise OutputMismatchError if the rows at `path` are of another shard. Tables of versions before do not say."""
+    """Raise OutputMismatchError if the rows at `path` are of another shard. Tables of versions before do not say; those
+    of several shards, as they were merged, are completed by a run over all."""
     if found.selection is not None and now.selection is not None:
         there, here = found.selection.get("shard", "1/1"), now.selection.get("shard", "1/1")
-        if there != here:
+        if there != here and not ("," in there and here == "1/1"):
             raise OutputMismatchError(
                 f"{path} is of --shard {there}, and this run reads {here}: each shard needs its own --out; with "
                 "--overwrite the table is begun anew"

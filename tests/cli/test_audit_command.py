@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -239,6 +240,17 @@ def test_text_within_figures_is_counted_and_is_no_empty_page(reader: LinesPool, 
     shown = said_by("audit", table, "--out", out)[1]
     assert "uncompared 2 pages with text, none of which could be compared\n" in shown
     assert "left out   4 lines in figures, 2 figures\n" in shown
+    one = said_by("audit", table, "--sample", "1", "--out", tmp_path / "one.parquet")[1]
+    assert "left out   2 lines in figures, 1 figure\n" in one
+
+
+@pytest.mark.parametrize(
+    ("command", "limits"), [("audit", ["--max-omitted", "--max-different"]), ("compare", ["--max-change"])]
+)
+def test_limits_have_a_heading_of_their_own_in_the_help(command: str, limits: list[str]) -> None:
+    sections = said_by(command, "--help")[1].split("\n\n")
+    [of_limits] = [section for section in sections if section.startswith("Limits:\n")]
+    assert re.findall(r"^  (--\S+)", of_limits, re.MULTILINE) == limits
 
 
 @pytest.mark.parametrize("limit", ["--max-omitted", "--max-different"])

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from batchocr.data import PageResult
 from batchocr.option_values import parse_page_spec
 from batchocr.planning.checkpoint_files import fingerprint
 from batchocr.tables.files import metadata_path
+from batchocr.tables.schema import RunMetadata
 from tests.support.checkpoints import make_checkpoint
-from tests.support.documents import METADATA
+from tests.support.documents import METADATA, block
 from tests.support.documents import write_table as write
 from tests.support.pdf_files import stream, text_pages
 from tests.support.running import draw_pdf, said_by
@@ -159,12 +160,20 @@ def test_a_table_knows_what_its_run_was_asked_for(
     out = write(tmp_path / "table.parquet", rows, replace(METADATA, selection=selection))
     _, lines = verify(out, documents, *flags)
     assert [line for line in lines if line.startswith("missing   a.pdf")] == missing
+    checked = selection | ({"pages": "2"} if flags else {})
+    assert json.loads("\n".join(verify(out, documents, *flags, "--json")[1]))["checked"] == checked
+    said = " (checked: only " + "".join(f"--{name} {value})" for name, value in checked.items()) if checked else ""
+    assert f"rows expected{said}: " in lines[-1]
 
 
-def test_ok_rows_without_text_are_counted_as_blank_pages_have_none(tmp_path: Path, documents: Path) -> None:
-    out = write(tmp_path / "table.parquet", [replace(row, markdown=" \n") for row in ROWS[:3]])
-    said = "3 rows expected: nothing wrong; 3 ok rows without any text: blank pages, or not read"
-    assert verify(out, documents, "--shard", "3/3") == (0, [said])
+def test_ok_rows_without_text_say_what_they_have(tmp_path: Path, documents: Path) -> None:
+    blocks = block("image", None), block("header", "12"), block("image", None)
+    rows = [replace(ROWS[0], markdown=" \n"), *(replace(row, markdown="", blocks=blocks) for row in ROWS[1:3])]
+    code, [said] = verify(write(tmp_path / "table.parquet", rows), documents, "--shard", "3/3")
+    assert code == 0
+    assert said.endswith(
+        "nothing wrong; 2 ok rows without any text: only header, image; 1 ok row without any text: blank, or not read"
+    )
 
 
 def test_documents_whose_pages_cannot_be_counted_are_told(tmp_path: Path, documents: Path) -> None:
@@ -207,9 +216,67 @@ def test_the_tables_of_all_shards_are_compared_together(tmp_path: Path, document
     assert lines[0].startswith("settings ")
 
 
+def of_run(**selection: str) -> RunMetadata:
+    """The metadata of a run with these options."""
+    return replace(METADATA, selection=selection)
+
+
+@pytest.mark.parametrize(
+    ("tables", "of_shard"),
+    [
+        ({"part-1": "1/4"}, "2/4, 3/4, 4/4"),
+        ({"part-1": "1/4", "part-2": "2/4", "part-4": "4/4"}, "3/4"),
+        ({"part-1": "1/4,2/4,4/4"}, "3/4"),  # as merged
+        ({"part-1": "1/2", "part-2": "1/3"}, "2/2, 2/3, 3/3"),
+        ({"part-1": "1/99"}, "2/99, 3/99, 4/99, 5/99, 6/99, 7/99, 8/99, 9/99, 10/99, 11/99, …"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_what_no_table_has_is_missing_whatever_shards_there_are(
+    tmp_path: Path, documents: Path, suffix: str, tables: dict[str, str], of_shard: str
+) -> None:
+    for name, shard in tables.items():  # b.pdf is in the first shard of each number but 2; a.pdf is not
+        rows = ROWS[3:] if name == "part-1" else []
+        write(tmp_path / f"{name}.{suffix}", rows, of_run(shard=shard))
+    code, lines = verify(tmp_path / f"part-*.{suffix}", documents, "--max-page-error-rate", "1")
+    assert (code, lines[0]) == (3, "missing   a.pdf: has no row")
+    assert lines[-1] == f"2 rows expected: 1 missing, 1 failed; no table is of shard {of_shard}"
+    asked = verify(tmp_path / f"part-*.{suffix}", documents, "--max-page-error-rate", "1", "--shard", "1/4")
+    assert asked == (0, ["failed    b.pdf: encrypted", "1 row expected (checked: only --shard 1/4): 1 failed"])
+
+
+def test_a_shard_twice_is_one_shard_and_its_rows_are_duplicates(tmp_path: Path, documents: Path) -> None:
+    for name in ("part-1", "part-2"):
+        write(tmp_path / f"{name}.parquet", ROWS[3:], of_run(shard="1/4"))
+    code, lines = verify(tmp_path / "part-*.parquet", documents)
+    assert (code, lines[:2]) == (3, ["duplicate b.pdf: has more than one row", "missing   a.pdf: has no row"])
+
+
+def test_a_limit_of_a_shard_is_none_of_the_whole(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "part-1.parquet", ROWS[:2], of_run(shard="3/4", limit="2"))
+    assert verify(out, documents)[1][:2] == [MISSING[2], "missing   b.pdf: has no row"]
+    said = "2 rows expected (checked: only --limit 2 --shard 3/4): nothing wrong"
+    assert verify(out, documents, "--shard", "3/4") == (0, [said])
+    write(tmp_path / "part-2.parquet", ROWS[3:], of_run(shard="1/4", limit="2"))
+    code, lines = verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")
+    assert (code, lines[0]) == (3, MISSING[2])
+
+
+def test_tables_of_runs_that_were_asked_for_something_else_are_a_finding(tmp_path: Path, documents: Path) -> None:
+    write(tmp_path / "part-1.parquet", ROWS[:1], of_run(pages="1", shard="3/4"))
+    write(tmp_path / "part-2.parquet", ROWS[3:], of_run(shard="1/4"))
+    code, lines = verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")
+    said = f"settings  {tmp_path}/part-2.parquet: was asked for all, and {tmp_path}/part-1.parquet for --pages 1"
+    assert (code, lines[:3]) == (3, [said, *MISSING[1:]])
+    write(tmp_path / "part-2.parquet", ROWS[3:], of_run(pages="1", shard="1/4"))
+    code, lines = verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")
+    assert (code, lines[-1]) == (0, "2 rows expected (checked: only --pages 1): 1 failed")
+
+
 def test_the_table_of_one_shard_is_compared_with_its_documents_alone(tmp_path: Path, documents: Path) -> None:
     out = write(tmp_path / "part.parquet", ROWS[:3])
-    assert verify(out, documents, "--shard", "3/3") == (0, ["3 rows expected: nothing wrong"])  # it has only a.pdf
+    said = "3 rows expected (checked: only --shard 3/3): nothing wrong"  # it has only a.pdf
+    assert verify(out, documents, "--shard", "3/3") == (0, [said])
     code, lines = verify(out, documents, "--shard", "1/3")
     assert (code, lines[0], lines[1]) == (
         *(3, "missing   b.pdf: has no row"),
@@ -256,7 +323,8 @@ def test_a_document_whose_pages_cannot_be_counted_is_missing_whatever_pages_were
     out = write(tmp_path / "table.parquet", ROWS[1:])
     options = ("--max-page-error-rate", "1", "--pages", "2-3")
     code, lines = verify(out, documents, *options)
-    assert (code, lines[1:]) == (3, ["missing   c.pdf: has no row", "4 rows expected: 1 failed, 1 missing"])
+    assert (code, lines[1:]) == (3, ["missing   c.pdf: has no row", lines[-1]])
+    assert lines[-1].endswith(": 1 failed, 1 missing")
     assert verify(out, documents, *options, "--password", "batchocr")[0] == 0, "it has one page"
 
 
@@ -313,12 +381,14 @@ def test_the_findings_as_json_are_one_object(tmp_path: Path, documents: Path) ->
     assert code == 0
     assert json.loads("\n".join(lines)) == {
         "findings": [],
+        "checked": {"shard": "3/3"},
         "rows_expected": 3,
         "counts": {},
         "exit_code": 0,
         "degraded": 0,
         "ok_without_text": 0,
         "documents_not_counted": 0,
+        "documents_not_opened": 0,
     }
 
 
@@ -354,6 +424,68 @@ def test_a_standard_output_that_is_full_is_an_error_that_says_so(
         done = subprocess.run([*command, *form], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 6
     assert "cannot write to standard output: No space left on device" in done.stderr
+
+
+def with_times(rows: Sequence[PageResult], folder: Path) -> list[PageResult]:
+    """The rows as a run writes them, with size and time of their files."""
+    files = {row.source: (folder / row.source).stat() for row in rows}
+    of_file = {name: {"file_bytes": file.st_size, "file_mtime_ns": file.st_mtime_ns} for name, file in files.items()}
+    return [replace(row, **of_file[row.source]) for row in rows]
+
+
+def put_another(path: Path, *, later_ns: int = 0) -> None:
+    """Put a file of the same size in the place of one; as old as it, or later."""
+    file = path.stat()
+    path.write_bytes(b"x" * file.st_size)
+    os.utime(path, ns=(file.st_atime_ns, file.st_mtime_ns + later_ns))
+
+
+ALLOWED = ("--max-page-error-rate", "1")
+
+
+def test_by_time_opens_only_what_has_another_size_or_time_than_its_rows(tmp_path: Path, documents: Path) -> None:
+    out = write(tmp_path / "table.parquet", with_times(ROWS, documents))
+    put_another(documents / "a.pdf")
+    said = "4 rows expected: 1 failed; 2 documents taken by size and time, not opened"
+    assert verify(out, documents, *ALLOWED, "--by-time") == (0, ["failed    b.pdf: encrypted", said])
+    stale = "stale     a.pdf: has changed since it was read"
+    assert verify(out, documents, *ALLOWED)[1][0] == stale
+    put_another(documents / "a.pdf", later_ns=1)
+    code, lines = verify(out, documents, *ALLOWED, "--by-time")
+    assert (code, lines[0]) == (3, stale)
+    assert lines[-1].endswith("; 1 document taken by size and time, not opened")
+    found = json.loads("\n".join(verify(out, documents, "--by-time", "--json")[1]))
+    assert found["documents_not_opened"] == 1
+
+
+def lose_times(rows: list[PageResult]) -> None:
+    """As tables of earlier versions are, and rows of documents in memory."""
+    rows[:3] = [replace(row, file_bytes=None, file_mtime_ns=None) for row in rows[:3]]
+
+
+def be_of_two_files(rows: list[PageResult]) -> None:
+    rows[1] = replace(rows[1], doc_id="0" * 64)
+
+
+@pytest.mark.parametrize("harm", [lose_times, be_of_two_files])
+def test_by_time_a_document_whose_rows_are_not_of_one_file_with_a_time_is_hashed(
+    tmp_path: Path, documents: Path, harm: Callable[[list[PageResult]], None]
+) -> None:
+    rows = with_times(ROWS, documents)
+    harm(rows)
+    put_another(documents / "a.pdf")
+    out = write(tmp_path / "table.parquet", rows)
+    code, lines = verify(out, documents, *ALLOWED, "--by-time")
+    assert (code, lines[0]) == (3, "stale     a.pdf: has changed since it was read")
+
+
+def test_by_time_what_is_missing_is_found_all_the_same(tmp_path: Path, documents: Path) -> None:
+    rows = with_times(ROWS, documents)
+    (documents / "new.pdf").write_bytes(b"never read")
+    (documents / "b.pdf").unlink()
+    code, lines = verify(write(tmp_path / "table.parquet", [rows[0], *rows[2:]]), documents, "--by-time")
+    gone = "gone      b.pdf: is in the table but not in the input"
+    assert (code, lines[:-1]) == (3, [MISSING[1], "missing   new.pdf: has no row", gone])
 
 
 def test_links_that_lead_out_are_compared_where_the_run_followed_them(tmp_path: Path, documents: Path) -> None:

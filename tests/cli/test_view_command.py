@@ -83,7 +83,7 @@ def test_it_says_where_the_file_is_and_how_much_is_in_it(tmp_path: Path) -> None
 def test_pages_without_their_picture_are_told_and_exit_with_3(tmp_path: Path) -> None:
     table = saved(tmp_path, [row("gone.pdf", 0), row("here.pdf", 0), failed("broken.pdf")])
     code, _, log = said_by("view", table.parts[0].path, "-o", tmp_path / "review.html")
-    assert (code, "1 of 2 pages have no picture" in log, "--input says where" in log) == (3, True, True)
+    assert (code, "no picture of 1 of 2 pages" in log, "--input says where" in log) == (3, True, True)
 
 
 @pytest.mark.usefixtures("no_worker")

@@ -263,6 +263,28 @@ def test_an_archive_of_which_not_all_was_asked_for_is_listed_again(folder: Path,
     assert is_known("x.zip", "shard.parquet", shard=(1, 2))
 
 
+def test_by_time_verify_lists_no_archive_of_which_the_table_has_all(
+    folder: Path, options: dict[str, Any], listed: list[str]
+) -> None:
+    make_zip(folder, "x.zip", NAMES)
+    batchocr.run("x.zip", out="out.parquet", **options)
+    batchocr.run("x.zip", out="shard.parquet", shard=(1, 2), **options)
+    listed.clear()
+
+    def found(*arguments: str) -> tuple[int, dict[str, int], int, int]:
+        code, shown, _ = said_by("verify", *arguments, "x.zip", "--by-time", "--json", *ALLOWED)
+        told = json.loads(shown)
+        return code, told["counts"], told["documents_not_opened"], len(listed)
+
+    assert found("out.parquet") == (0, {"failed": 1}, 4, 0)
+    of_shard = {row.source for row in read_rows(Path("shard.parquet"))}
+    assert 0 < len(of_shard) < 4
+    assert found("shard.parquet", "--shard", "1/2")[::2] == (0, len(of_shard))
+    assert listed == []
+    code, counts, _, num_listed = found("shard.parquet")
+    assert (code, counts["missing"], num_listed) == (3, 4 - len(of_shard), 1), "the other shard's are not passed over"
+
+
 @pytest.mark.parametrize("container", ["x.zip", "x.tar", "x.parquet"])
 def test_of_an_archive_that_has_grown_only_what_is_new_is_read(
     container: str, folder: Path, options: dict[str, Any], rows: dict[str, list[PageResult]]

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import threading
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,23 @@ def test_a_run_is_continued_by_the_size_and_time_of_the_objects(
     assert after["a.pdf"] == before["a.pdf"]
     assert after["b.pdf"] != before["b.pdf"]
     assert report.exit_code == 0
+
+
+def test_by_time_verify_fetches_no_document_that_has_not_changed(
+    store: ObjectStore, options: dict[str, Any], tmp_path: Path
+) -> None:
+    put_pages(store, "nightly", tmp_path, "in/a.pdf", "in/b.pdf")
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.write(tmp_path / "page.pdf", "c.pdf")
+    store.put("nightly", {"in/c.zip": (tmp_path / "c.zip").read_bytes()})
+    inputs, out = ["s3://nightly/in/", "s3://nightly/in/c.zip"], tmp_path / "table.parquet"
+    batchocr.run(inputs, out=out, **options)
+    put_pages(store, "nightly", tmp_path, "in/new.pdf")
+    store.forget()
+    code, shown, _ = stand_in.command("verify", "--by-time", "--max-degraded-rate", "1", str(out), *inputs)
+    assert (code, shown.splitlines()[0]) == (3, "missing   new.pdf: has no row")
+    assert shown.endswith("; 3 documents taken by size and time, not opened\n")
+    assert not [path for method, path, _ in store.requests if method == "GET" and "/in/" in path]
 
 
 def test_an_object_that_is_missing_is_a_row_beside_others(

@@ -121,7 +121,7 @@ def test_a_sample_is_the_same_in_every_run_and_grows(share: Path, options: dict[
     batchocr.run(share, sample_documents=1, **options)
     [first] = {source for source, _ in places(options["out"])}
     assert batchocr.run(share, sample_documents=1, **options).nothing_to_do
-    config = Config(**asked_for([options["out"]]))
+    config = Config(**asked_for(batchocr.open_table(options["out"]).metadata.selection, None))
     found = find_documents([str(share)], stdin=None, sample=config.sample_documents)
     verifier = Verifier([options["out"]], config)
     assert list(verifier.findings(found.documents, None)) == [], "verify knows the sample"

@@ -302,6 +302,8 @@ def test_a_divided_document_that_is_gone_has_each_row_once_and_is_read_when_it_i
     assert [dict(read.rows.by_status) for read in gone] == [{"failed": 2}] * 2
     assert [row.status in ("ok", "degraded") for row in open_table(out).rows()] == [True] * 4
     assert [read.rows.by_status["failed"] for read in back] == [0, 0]
+    asked = [part.metadata.selection for part in open_table(out).parts]
+    assert asked == [{}, {}], "of all pages, of which each part has some: with one part lost, not all is there"
 
 
 @pytest.mark.parametrize("num_read", [0, 1])

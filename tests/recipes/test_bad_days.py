@@ -49,9 +49,14 @@ def systemd(machine: Machine) -> bool:
 
 
 def cron(machine: Machine) -> bool:
-    [line] = [line for line in machine.prepared("cron/batchocr").splitlines() if not line.startswith("#")]
-    done = machine.run(["sh", "-c", line.split(maxsplit=6)[6]])
+    done = machine.run(["sh", "-c", crontab(machine)["1-6"]])
     return not done.stdout + done.stderr  # or else it is mailed
+
+
+def crontab(machine: Machine) -> dict[str, str]:
+    """The commands, by their days of the week."""
+    lines = [line for line in machine.prepared("cron/batchocr").splitlines() if not line.startswith("#")]
+    return {fields[4]: fields[6] for fields in (line.split(maxsplit=6) for line in lines)}
 
 
 def gpus(machine: Machine) -> bool:
@@ -195,6 +200,18 @@ def test_what_was_read_is_compared_and_ends_well_only_if_nothing_is_wrong_with_i
 ) -> None:
     verified = 2 if scheduler is cron and found else 1  # the second time for its mail
     assert done_with(machine, dag, scheduler, ExitCode.DONE, found) == (1, verified, not found)
+
+
+def test_each_night_files_are_compared_by_time_and_each_week_all_are_hashed(machine: Machine) -> None:
+    lines = crontab(machine)
+    assert list(lines) == ["1-6", "0"], "each night has one"
+    assert lines["1-6"].count(" --by-time") == 2
+    assert lines["0"] == lines["1-6"].replace(" --by-time", "")
+    nightly, weekly = (unit(machine, f"batchocr-{name}.service") for name in ("verify", "verify-all"))
+    assert nightly["Service"]["ExecStart"] == weekly["Service"]["ExecStart"] + " --by-time"
+    assert unit(machine, "batchocr-verify-all.timer")["Timer"]["OnCalendar"].startswith("Sun ")
+    journal = weekly["Unit"]["ConditionPathExists"].removeprefix("!")
+    assert journal == f"{weekly['Service']['ExecStart'].split()[2]}.journal", "of a run that is unfinished"
 
 
 # Images

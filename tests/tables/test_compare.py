@@ -144,7 +144,7 @@ def test_more_change_than_allowed_is_exit_code_3(
 def test_what_is_printed_for_people(tables: tuple[str, str]) -> None:
     assert said_by("compare", *tables)[1].splitlines() == [
         "setting   dpi: 200 → 300",
-        "rows      2 in both, 1 differ",
+        "rows      2 in both, 1 different",
         "text      5.00% of 20 characters changed",
         "blocks    0 added, 0 lost, 0 changed",
         "spread    unchanged: 1, ≤ 20%: 1",
@@ -164,7 +164,7 @@ def test_two_tables_without_a_row_are_alike_and_said_to_be_empty(tmp_path: Path)
     empty = [write(tmp_path / name, []) for name in ("1.parquet", "2.jsonl")]
     code, out, log = said_by("compare", *empty, "--max-change", "0")
     assert code == 0
-    assert out.startswith("rows      0 in both, 0 differ\n")
+    assert out.startswith("rows      0 in both, 0 different\n")
     assert "neither table has a row" in log
 
 

@@ -15,12 +15,12 @@ import pytest
 import batchocr
 from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.assemble import open_table
-from batchocr.errors import OutputError
+from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.pages.input.sources import find_documents, in_shard
 from batchocr.tables.files import UNFINISHED_REPORT, journal_path, metadata_path, report_path
 from batchocr.tables.merge import merged_rows
 from batchocr.tables.opened import open_rows
-from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
+from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata, continued, require_same_shard
 from batchocr.tables.table import table_for
 from tests.support.running import draw_pdf, read_rows, run_app, said_by
 
@@ -92,6 +92,56 @@ def test_merged_shards_are_the_table_of_one_run(tmp_path: Path, folder: Path, na
     whole = write(tmp_path / f"one-{name}", sources)
     assert out.read_bytes() == Path(whole).read_bytes()
     assert table_for(out).read_metadata(out) == METADATA
+
+
+def of_shards(path: Path) -> str | None:
+    """Those of which a table says that it is."""
+    metadata = table_for(path).read_metadata(path)
+    assert metadata is not None and metadata.selection is not None
+    return metadata.selection.get("shard")
+
+
+def test_a_table_of_some_shards_says_which_until_the_others_are_merged_too(tmp_path: Path) -> None:
+    parts = [
+        write(tmp_path / f"part-{index}.jsonl", [f"{index}.pdf"], replace(METADATA, selection={"shard": f"{index}/12"}))
+        for index in range(1, 13)
+    ]
+    some, all_but_one, whole = (tmp_path / name for name in ("some.parquet", "more.jsonl", "whole.parquet"))
+    _, said = merged_and_said([parts[1], *parts[9:]], some)
+    assert "no part is of shard 1/12, 3/12, 4/12, 5/12, 6/12, 7/12, 8/12, 9/12: " in said
+    assert of_shards(some) == "2/12,10/12,11/12,12/12"
+    _, said = merged_and_said([str(some), *parts[2:9]], all_but_one)
+    assert f"no part is of shard 1/12: {all_but_one} lacks their documents, and says so" in said
+    rows, said = merged_and_said([str(all_but_one), parts[0]], whole)
+    assert (len(rows), said, of_shards(whole)) == (24, f"batchocr: the table, of 2 parts, is {whole}\n", None)
+    merge(parts[:1], alone := tmp_path / "alone.parquet")
+    assert of_shards(alone) == "1/12"
+
+
+def test_tables_of_shards_of_different_numbers_are_not_all(tmp_path: Path) -> None:
+    metadata = [replace(METADATA, selection={"shard": shard, "pages": "1"}) for shard in ("1/2", "1/3")]
+    parts = [write(tmp_path / f"{number}.jsonl", [f"{number}.pdf"], each) for number, each in enumerate(metadata)]
+    _, said = merged_and_said(parts, out := tmp_path / "all.jsonl")
+    assert "no part is of shard 2/2, 2/3, 3/3: " in said
+    assert of_shards(out) == "1/2,1/3"
+    code, shown, _ = said_by("compare", parts[0], out)
+    assert (code, shown.splitlines()[0]) == (0, "setting   shard: 1/2 → 1/2,1/3")
+    write(tmp_path / "2.jsonl", ["2.pdf"], replace(METADATA, selection={"pages": "1"}))
+    code, shown, _ = said_by("compare", out, tmp_path / "2.jsonl", "--json")
+    assert json.loads(shown)["settings"] == {"shard": ["1/2,1/3", None]}
+    merge([*parts, str(tmp_path / "2.jsonl")], whole := tmp_path / "whole.jsonl")
+    assert of_shards(whole) is None
+
+
+def test_a_run_over_all_completes_a_table_of_several_shards(tmp_path: Path) -> None:
+    some, all_of_it = replace(METADATA, selection={"shard": "1/4,3/4"}), replace(METADATA, selection={})
+    require_same_shard(tmp_path, some, all_of_it)
+    assert continued(some, all_of_it).selection == {}
+    for one_shard in ("1/4", "2/4"):
+        with pytest.raises(OutputMismatchError, match=f"is of --shard 1/4,3/4, and this run reads {one_shard}"):
+            require_same_shard(tmp_path, some, replace(METADATA, selection={"shard": one_shard}))
+    with pytest.raises(OutputMismatchError, match="is of --shard 1/4, and this run reads 1/1"):
+        require_same_shard(tmp_path, replace(METADATA, selection={"shard": "1/4"}), all_of_it)
 
 
 def test_several_inputs_give_their_order(tmp_path: Path, folder: Path) -> None:
