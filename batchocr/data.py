@@ -32,6 +32,10 @@ Number = Annotated[int, Field(ge=0, lt=2**63)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Coordinate = Annotated[float, Field(allow_inf_nan=False)]
 
+MAX_PAGES: Final = 1 << 20
+"""No document has more: what is made of one may have an entry for each page before its last."""
+PageNumber = Annotated[int, Field(ge=0, le=MAX_PAGES)]
+
 Box: TypeAlias = tuple[float, float, float, float]
 """x0, y0, x1, y1, from the top left; in shares of the page, where nothing else is said."""
 
@@ -42,7 +46,7 @@ ErrorKind = Literal[
     "encrypted",  # needs a password, and none or a wrong one was given
     "damaged",  # the document or the page cannot be decoded
     "changed",  # the file was replaced or written to while it was read
-    "too_large",  # more pixels than is safe to decode
+    "too_large",  # more pixels than is safe to decode, or more pages than a table can name
     "timeout",  # took longer than --page-timeout
     "crashed",  # took its worker process down
     "out_of_memory",
@@ -294,12 +298,12 @@ class PageResult:
 
     source: str
     """The document, as in Document."""
-    page_index: int | None
+    page_index: PageNumber | None
     """None for a document that could not be opened, or has no pages."""
     status: Status
     doc_id: str | None = None
     """SHA-256 of the file, hex."""
-    page_count: int | None = None
+    page_count: PageNumber | None = None
     """Of the document."""
     width: int | None = None
     """Of the page's image, in px."""

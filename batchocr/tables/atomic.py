@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from batchocr.errors import OutputError
-from batchocr.tables.files import leftovers_of, temporary_path
+from batchocr.tables.files import how_to_restore, leftovers_of, temporary_path
 
 _FULL = "the disk is full; free some space and run again to continue"
 _NO_LOCKS = "this file system has no locks, which keep two runs apart; choose another place"
@@ -126,12 +126,14 @@ def writing(path: Path) -> Iterator[None]:
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn an OSError inside the block into an OutputError that says why `path` cannot be read, as that it is a pipe or
-    a device."""
+    a device; and a ValueError, which says what is wrong with what is in it."""
     try:
         require_ordinary(path)
         yield
     except OSError as error:
         raise OutputError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise OutputError(f"cannot read {path}: {error}; it is damaged: {how_to_restore(path)}") from error
 
 
 def require_ordinary(path: Path) -> None:

@@ -20,8 +20,8 @@ from types import SimpleNamespace
 import pytest
 
 from batchocr.config import make_config
-from batchocr.data import Completion, Reading, Request
-from batchocr.errors import BatchOcrError
+from batchocr.data import MAX_PAGES, Completion, Reading, Request
+from batchocr.errors import BatchOcrError, TooLargeError
 from batchocr.job import session
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.render import fingerprint
@@ -381,7 +381,7 @@ def test_a_document_stays_open_until_four_others_were_asked_for(tmp_path: Path) 
 
     def open_document(path: str, *, name: str) -> SimpleNamespace:
         opened.append(name := os.path.basename(name))
-        return SimpleNamespace(close=lambda: closed.append(name))
+        return SimpleNamespace(page_count=1, close=lambda: closed.append(name))
 
     documents = DocumentCache(open_document)  # type: ignore[arg-type]
     for path in "abcde":
@@ -390,3 +390,13 @@ def test_a_document_stays_open_until_four_others_were_asked_for(tmp_path: Path) 
         with documents.open(str(tmp_path / path), None, None):
             pass
     assert (opened, closed) == ([*"abcde"], ["b"])
+
+
+def test_a_document_of_more_pages_than_a_table_can_name_is_too_large(tmp_path: Path) -> None:
+    closed: list[bool] = []
+    many = SimpleNamespace(page_count=MAX_PAGES + 1, close=lambda: closed.append(True))
+    documents = DocumentCache(lambda path, *, name: many)  # type: ignore[arg-type, return-value]
+    (tmp_path / "a.gif").touch()
+    with pytest.raises(TooLargeError, match="1,048,577 pages"), documents.open(str(tmp_path / "a.gif"), None, None):
+        pass
+    assert closed == [True]
