@@ -34,7 +34,7 @@ from batchocr.tables.schema import (
     metadata_to_json,
     to_json,
 )
-from batchocr.tables.settled import SETTLED_SCHEMA, Kept, Row, SettledColumns, read, require_possible
+from batchocr.tables.settled import SETTLED_SCHEMA, Kept, Row, SettledColumns, possible, read
 
 _ROW_START = re.compile(rb'\{"source":"(?:[^"\\]|\\.)*","page_index":(?:null|\d+),"status":"')
 _START_BYTES = 1 << 16
@@ -133,9 +133,7 @@ class JsonLinesTable:
     def _looked_at(self) -> Iterator[pa.Table]:
         while lines := list(islice(self._file, _LOOKED_AT_ONCE)):
             self._offsets.extend(accumulate(map(len, lines[1:]), initial=self._offsets[-1] + len(lines[0])))
-            table = pa.Table.from_pylist([parse(line) for line in lines], schema=SETTLED_SCHEMA)
-            require_possible(table)
-            yield table
+            yield possible(pa.Table.from_pylist([parse(line) for line in lines], schema=SETTLED_SCHEMA))
 
     def _settled(self, start: int, stop: int) -> pa.Table:
         return pa.Table.from_pylist([parse(self._line(row)) for row in range(start, stop)], schema=SETTLED_SCHEMA)

@@ -80,12 +80,13 @@ def version_of(document: Document) -> Version:
     return document.size, document.mtime_ns
 
 
-def require_possible(table: pa.Table) -> None:
-    """Raise ValueError, which names the column, if rows are of pages that no document can have."""
+def possible(table: pa.Table) -> pa.Table:
+    """The table. Raises ValueError, which names the column, if a row is of a page that no document can have."""
     for name in {"page_index", "page_count"} & {*table.column_names}:
         for value in pc.min_max(table[name]).as_py().values():
             if not 0 <= (value or 0) <= MAX_PAGES:
                 raise ValueError(f"{name}: no document has {value}")
+    return table
 
 
 def read(row: PageResult | Unread) -> PageResult:
