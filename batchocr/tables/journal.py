@@ -26,7 +26,7 @@ from batchocr.data import PageResult, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables import jsonl
-from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, writing
+from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, sync, writing
 from batchocr.tables.earlier import JournalHeader, header_of_journal, parse_header, require_ours, table_to_continue
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import IndexedRow, RowIndex, row_of
@@ -238,7 +238,7 @@ class Journal:
             )
 
     def _sync(self) -> None:
-        os.fdatasync(self._file.fileno())
+        sync(self._file.fileno())
         self._synced_s = time.monotonic()
 
 

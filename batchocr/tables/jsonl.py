@@ -22,7 +22,7 @@ from pydantic_core import from_json as parse
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.storage.checksums import checked_line, is_sound
-from batchocr.tables.atomic import atomic_file, reading, writing
+from batchocr.tables.atomic import atomic_file, reading, sync, writing
 from batchocr.tables.files import metadata_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
@@ -72,7 +72,7 @@ def write(
                 file.write(line)
         num_bytes = file.tell()
         file.flush()
-        os.fsync(file.fileno())  # a table that cannot be stored leaves the former one its metadata
+        sync(file.fileno())  # a table that cannot be stored leaves the former one its metadata
         written(digest.hexdigest())
         with writing(metadata_path(path)):
             metadata_path(path).unlink(missing_ok=True)

@@ -63,7 +63,7 @@ def test_a_later_row_counts_unless_it_is_a_failure_after_a_success_of_the_same_f
 
 @pytest.mark.slow
 def test_a_torn_last_line_is_dropped_wherever_it_was_torn(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fdatasync", lambda descriptor: None)  # of which there are thousands here
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)  # of which there are thousands here
     results = [replace(FIRST, blocks=()), SECOND]
     path = write_journal(out, *results)
     whole = path.read_bytes()

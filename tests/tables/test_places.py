@@ -81,7 +81,7 @@ def test_a_folder_of_someone_else_is_refused(tmp_path: Path) -> None:
     [
         (errno.EROFS, "Read-only file system"),
         (errno.ENOSPC, "the disk is full; free some space and run again to continue"),
-        (errno.ENOLCK, "this file system has no locks, which keep two runs apart; choose another place"),
+        (errno.EDQUOT, "the disk is full; free some space and run again to continue"),
     ],
 )
 def test_why_a_file_system_takes_no_file_is_said(number: int, said: str) -> None:
