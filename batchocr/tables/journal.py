@@ -106,8 +106,8 @@ class Journal:
         return journal
 
     def append(self, row: PageResult) -> None:
-        """Write the row at once. Raises OutputError, also some seconds after the file was removed or replaced; a write
-        that fails leaves the journal as it was."""
+        """Write the row at once; `tick` has it synced. Raises OutputError; a write that fails leaves the journal as it
+        was."""
         line = checked_line(to_json(row))
         with writing(self.path):
             try:
@@ -117,7 +117,12 @@ class Journal:
                 raise
             self._index.take(line)
             self._is_redundant = False
-            if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
+
+    def tick(self) -> None:
+        """Sync the rows to disk, if that was some seconds ago: to be called at least that often. Raises OutputError,
+        also if the file was removed or replaced."""
+        if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
+            with writing(self.path):
                 self._require_in_place()
                 self._sync()
 
