@@ -128,14 +128,14 @@ def table_to_continue(out: Path, metadata: RunMetadata) -> StoredTable | None:
     return found
 
 
-def dtype_of_rows(out: Path) -> DType | None:
-    """The data type in which the rows at `out` were read. None if there are none, or none that a run can continue:
-    opening the output says why."""
+def metadata_of_rows(out: Path) -> RunMetadata | None:
+    """What the rows at `out` depend on. None if there are none, or none that a run can continue: opening the output
+    says why."""
     with suppress(OutputError, OSError):
         if journal_path(out).is_file() and (header := header_of_journal(out)):
-            return dtype_of(header.metadata)
+            return header.metadata
         if present(table_file(out)).is_file():
-            return dtype_of(table_for(out).read_metadata(present(out)))
+            return table_for(out).read_metadata(present(out))
     return None
 
 

@@ -9,8 +9,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -260,8 +259,7 @@ def to_row(result: PageResult) -> dict[str, Any]:
 
 def from_row(row: Mapping[str, Any]) -> PageResult:
     """The result in a row of PAGE_SCHEMA. Raises ValueError, which names a column, if the row is not one."""
-    with _first_fault():
-        return _PAGE.validate_python(row)
+    return _valid(_PAGE.validate_python, row)
 
 
 def to_json(result: PageResult) -> bytes:
@@ -276,15 +274,13 @@ def content_to_json(result: PageResult) -> bytes:
 
 def from_json(line: bytes) -> PageResult:
     """The result in a JSON object. Raises ValueError, which names a column, if it holds something else."""
-    with _first_fault():
-        return _PAGE.validate_json(line)
+    return _valid(_PAGE.validate_json, line)
 
 
-@contextmanager
-def _first_fault() -> Iterator[None]:
-    """Turn what pydantic says of all columns of a row into a ValueError that says what is wrong with the first."""
+def _valid(validate: Callable[[Any], PageResult], row: Any) -> PageResult:
+    """The row, valid. Raises ValueError, with what is wrong with the first column that is."""
     try:
-        yield
+        return validate(row)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ValueError(": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))) from error

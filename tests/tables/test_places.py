@@ -12,7 +12,7 @@ from batchocr.config import load_recipe
 from batchocr.errors import ModelError, OutputError, UsageError
 from batchocr.planning.checkpoint_files import find_checkpoint
 from batchocr.tables.atomic import open_locked, require_writable, writing
-from batchocr.tables.earlier import dtype_of_rows
+from batchocr.tables.earlier import metadata_of_rows
 
 LONG = "x" * 300
 NOBODY = 65534
@@ -48,7 +48,7 @@ def odd(tmp_path: Path) -> Path:
 )
 def test_a_place_where_no_output_can_be_is_refused_with_what_is_true_of_it(odd: Path, place: str, said: str) -> None:
     path = odd / place
-    assert dtype_of_rows(path) is None
+    assert metadata_of_rows(path) is None
     with pytest.raises(OutputError) as caught:
         require_writable(path)
     assert str(caught.value).startswith("cannot write ")
