@@ -115,8 +115,8 @@ def _measured(row: PageResult) -> PageResult:
 
 def page_index_of(row: Mapping[str, Any]) -> int | None:
     """The page that the row is of; None if it is of a whole document. Raises ValueError."""
-    value = _known(row, ["page_index"]).get("page_index")
-    if value is None:
+    value = row.get("page_index")
+    if value is None or value != value:  # pandas has NaN for null
         return None
     if (
         isinstance(value, bool)
@@ -129,6 +129,6 @@ def page_index_of(row: Mapping[str, Any]) -> int | None:
 
 
 def _known(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The values of these names that are there, and not null."""
+    """The values of these names that are there, and neither null nor a number that is not finite."""
     known = {name: values[name] for name in names if values.get(name) is not None}
-    return {name: value for name, value in known.items() if not (isinstance(value, float) and math.isnan(value))}
+    return {name: value for name, value in known.items() if not isinstance(value, float) or math.isfinite(value)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +231,24 @@ def test_every_reader_refuses_a_page_that_no_document_can_have(
         assert (code, bool(re.search(wrong, said))) == (6, True), (arguments, said)
     with pytest.raises(OutputError, match=wrong):
         Journal.open(table, METADATA, resume=True, overwrite=False)
+
+
+@pytest.mark.parametrize("forged", [{"dpi": math.nan}, {"ink_outside": math.inf}, {"confidence": -math.inf}])
+def test_every_reader_refuses_a_number_that_is_not_finite(
+    tmp_path: Path, forged: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_block = forged if "confidence" in forged else {}
+    row = page("a.pdf", 0, blocks=(replace(Block("text", (0.1, 0.2, 0.5, 1.0), 0, "x"), **of_block),))
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "storable", lambda row: row)  # which no run does without
+        table = write(tmp_path / "t.parquet", row if of_block else replace(row, **forged))
+    for arguments in (
+        ("export", table, "--to", tmp_path / "made", "--format", "md,docling"),
+        ("view", table, "--out", tmp_path / "made.html"),
+        ("merge", table, "--out", tmp_path / "made.parquet"),
+    ):
+        code, _, said = said_by(*arguments)
+        assert (code, "Input should be a finite number" in said) == (6, True), (arguments, said)
 
 
 @pytest.mark.parametrize("forged", [{"page_index": 2**40}, {"page_index": -5}, {"page_count": 2**62}])
