@@ -23,7 +23,7 @@ from batchocr.pages.input.in_memory import Content, hold
 from batchocr.pages.input.sources import Found
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import require_writable
-from batchocr.tables.earlier import dtype_of_rows, metadata_of_rows
+from batchocr.tables.earlier import metadata_of_rows
 from batchocr.tables.files import table_file, without_output
 from batchocr.tables.page_list import documents_asked_for
 from batchocr.tables.remote_output import OutputPlace
@@ -150,7 +150,7 @@ def run_with(
     found = find_inputs(config, inputs, place.path)
     found = replace(found, documents=without_output(found.documents, place.own().__contains__))
     require_writable(table_file(place.path))
-    begun_in = None if config.overwrite else dtype_of_rows(place.path)
+    begun_in = None if config.overwrite else metadata_of_rows(place.path)
     with nullcontext(session) if session else closing(Session(config, begun_in=begun_in)) as reading:
         report = read_into_table(reading, config, found, place.path, stop, progress, name=os.fspath(out))
         if report.complete:

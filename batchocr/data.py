@@ -30,7 +30,11 @@ TextSource = Literal["model", "page", "layer"]
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Coordinate = Annotated[float, Field(allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+MAX_PAGES: Final = 1 << 20
+"""No document has more: what is made of one may have an entry for each page before its last."""
+PageNumber = Annotated[int, Field(ge=0, le=MAX_PAGES)]
 
 Box: TypeAlias = tuple[float, float, float, float]
 """x0, y0, x1, y1, from the top left; in shares of the page, where nothing else is said."""
@@ -43,7 +47,7 @@ ErrorKind = Literal[
     "encrypted",  # needs a password, and none or a wrong one was given
     "damaged",  # the document or the page cannot be decoded
     "changed",  # the file was replaced or written to while it was read
-    "too_large",  # more pixels than is safe to decode
+    "too_large",  # more pixels than is safe to decode, or more pages than a table can name
     "timeout",  # took longer than --page-timeout
     "crashed",  # took its worker process down
     "out_of_memory",
@@ -210,7 +214,7 @@ class Block:
     """
 
     type: str
-    bbox: tuple[Coordinate, Coordinate, Coordinate, Coordinate]
+    bbox: tuple[Finite, Finite, Finite, Finite]
     """x0, y0, x1, y1 as shares of the page, origin at the top left."""
     angle: Int64 | None
     """0, 90, 180 or 270; None if the model gave none."""
@@ -220,8 +224,8 @@ class Block:
     parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block."""
     merge_prev: bool = False
     """Whether it continues the block before it."""
-    confidence: float | None = None
-    min_logprob: float | None = None
+    confidence: Finite | None = None
+    min_logprob: Finite | None = None
     tokens: Annotated[Int64 | None, Field(validation_alias=AliasChoices("tokens", "output_tokens"))] = None
     """Of the model's answer; tables up to version 4 call them output_tokens."""
     finish_reason: FinishReason | None = None
@@ -247,10 +251,10 @@ class Reading:
     ink_outside: Share | None = None
     text_layer_agreement: Share | None = None
     layout_confidence: Share | None = None
-    layout_min_logprob: float | None = None
+    layout_min_logprob: Finite | None = None
     width: Number | None = None
     height: Number | None = None
-    dpi: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    dpi: Finite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,17 +299,17 @@ class PageResult:
 
     source: str
     """The document, as in Document."""
-    page_index: int | None
+    page_index: PageNumber | None
     """None for a document that could not be opened, or has no pages."""
     status: Status
     doc_id: str | None = None
     """SHA-256 of the file, hex."""
-    page_count: int | None = None
+    page_count: PageNumber | None = None
     """Of the document."""
     width: int | None = None
     """Of the page's image, in px."""
     height: int | None = None
-    dpi: float | None = None
+    dpi: Finite | None = None
     """At which it was drawn; None for image files."""
     error_kind: ErrorKind | None = None
     error_message: str | None = None
@@ -315,14 +319,14 @@ class PageResult:
     image_tokens: int = 0
     """Of all questions about the page."""
     output_tokens: int = 0
-    ink_outside: float | None = None
+    ink_outside: Finite | None = None
     """The share of the page's ink that no block covers; None where nobody can tell."""
-    text_layer_agreement: float | None = None
+    text_layer_agreement: Finite | None = None
     """How much of what was read is what the PDF's own text says there, from 0 to 1, where the model has read; None
     where nobody can tell."""
-    layout_confidence: float | None = None
+    layout_confidence: Finite | None = None
     """Of the layout's answer, as a block has it of its own."""
-    layout_min_logprob: float | None = None
+    layout_min_logprob: Finite | None = None
     attempts: int = 1
     """How often the page was tried, over all runs; 0 if it was not, as when the row is a copy of another."""
     file_bytes: int | None = None

@@ -191,11 +191,11 @@ class Verifier:
         self._outs = outs
         self._rows: dict[str, _Rows] = {}
 
-    def findings(self, documents: Iterable[Document], model_fingerprint: str | None) -> Iterator[VerifyFinding]:
-        """Yield what is wrong, table by table, then document by document. model_fingerprint: that of the expected
-        model. Reads documents in full, to hash them, unless they are taken by time. Raises OutputError,
-        OutputMismatchError, and BatchOcrError if no worker can be started."""
-        yield from self._check_settings(model_fingerprint)
+    def findings(self, documents: Iterable[Document], fingerprints: Sequence[str]) -> Iterator[VerifyFinding]:
+        """Yield what is wrong, table by table, then document by document. fingerprints: of the expected model, in all
+        forms; none if any will do. Reads documents in full, to hash them, unless they are taken by time. Raises
+        OutputError, OutputMismatchError, and BatchOcrError if no worker can be started."""
+        yield from self._check_settings(fingerprints)
         is_output = among([file for out in self._outs for file in files_of(out, report_path(out))])
         # No page is read, and a worker starts sooner without the protocol. It starts while the tables are read.
         setup = replace(Setup.of(self._config, _WORKER_BYTES), protocol="none")
@@ -227,7 +227,7 @@ class Verifier:
         rates = config.max_page_error_rate, config.max_degraded_rate, config.max_doubtful_rate
         return items.exceeded(*rates, doubtful=self.num_doubtful)
 
-    def _check_settings(self, model_fingerprint: str | None) -> Iterator[VerifyFinding]:
+    def _check_settings(self, fingerprints: Sequence[str]) -> Iterator[VerifyFinding]:
         first = read_metadata(self._outs[0])
         for out in self._outs:
             metadata = read_metadata(out)
@@ -238,7 +238,7 @@ class Verifier:
             if asked != asked_first and not is_cluster_part(out.name):
                 said = f"was asked for {asked}, and {self._outs[0]} for {asked_first}"
                 yield VerifyFinding("settings", str(out), None, said)
-            if model_fingerprint not in (None, metadata.model_fingerprint):
+            if fingerprints and metadata.model_fingerprint not in fingerprints:
                 yield VerifyFinding(
                     "stale", str(out), None, f"was made with another model ({metadata.model}, or its weights then)"
                 )

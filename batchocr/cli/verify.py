@@ -77,7 +77,7 @@ def verify(
     verifier = Verifier(tables, config, by_time=by_time)
     counts: Counter[Problem] = Counter()
     findings = []  # printed as one object, once nothing can end it midway
-    for finding in verifier.findings(documents, _fingerprint(config) if "model" in flags else None):
+    for finding in verifier.findings(documents, _fingerprints(config) if "model" in flags else ()):
         counts[finding.problem] += 1
         if as_json:
             findings.append(asdict(finding))
@@ -97,11 +97,11 @@ def verify(
     raise typer.Exit(exit_code)
 
 
-def _fingerprint(config: Config) -> str:
-    """The fingerprint of the model that should have written the table. Raises ModelError."""
-    from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint
+def _fingerprints(config: Config) -> tuple[str, ...]:
+    """The fingerprints of the model that should have written the table. Raises ModelError."""
+    from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints
 
-    return fingerprint(find_checkpoint(config.model, config.revision))
+    return fingerprints(find_checkpoint(config.model, config.revision))
 
 
 def _as_json(verifier: Verifier, counts: Counter[Problem]) -> dict[str, object]:

@@ -118,12 +118,16 @@ def _log_start(found: Found, out: Path, table: str, metadata: RunMetadata) -> No
 def _read(run: Run, journal: Journal, progress: Progress | None) -> None:
     """Append every row to the journal as soon as it is finished."""
 
+    def tick() -> None:
+        journal.tick()
+        show()
+
     def show() -> None:
         if progress is not None and run.stop.phase == "reading":
             progress.show(run.progress())
 
     try:
-        for _, result in run.results(tick=show):
+        for _, result in run.results(tick=tick):
             earlier = journal.find(result.source, result.page_index)
             if earlier is not None and is_failed_again(result, earlier):
                 run.ledger.add_done(earlier.status, earlier.error_kind)

@@ -21,7 +21,7 @@ from batchocr.option_values import LEAST_WORKER_BYTES, MOST_WORKER_BYTES, ZIP_EN
 from batchocr.pages.input import REVISION as INPUT_REVISION
 from batchocr.pages.protocol import revision
 from batchocr.planning.architecture import read_architecture
-from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype
+from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, stored_dtype
 from batchocr.planning.cost import num_parameters
 from batchocr.planning.detector import find_detector
 from batchocr.planning.dtype import VALUE_BYTES, DTypeChoice, choose_dtype
@@ -30,6 +30,7 @@ from batchocr.processes.answer_cache import AnswerCache, cache_folder
 from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.engine_messages import DeviceFound, EngineLimits, LoadModel
 from batchocr.processes.engines import Engines
+from batchocr.tables.earlier import dtype_of
 from batchocr.tables.schema import RunMetadata, fingerprint_of_settings
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class Session:
     The model is found, or downloaded, and checked at once. An engine looks at the devices when `device_plan` is first
     asked for, and `load` reads the weights.
 
-    begun_in: the data type of the rows that its output already has; None if there are none. engine_command: to start an
+    begun_in: the metadata of the rows that its output already has; None if there are none. engine_command: to start an
     engine process with. reads_all: read what has been read already, and ask what has been asked, to compare. Raises
     ModelError if the checkpoint is missing or invalid, UsageError.
     """
@@ -79,7 +80,7 @@ class Session:
         self,
         config: Config,
         *,
-        begun_in: DType | None = None,
+        begun_in: RunMetadata | None = None,
         engine_command: Sequence[str] = ENGINE_COMMAND,
         reads_all: bool = False,
     ) -> None:
@@ -89,13 +90,14 @@ class Session:
         self.reads_all = reads_all
         self.not_loaded: dict[str, str] = {}
         """The devices on which loading failed, and why."""
-        self._dtype = begun_in if config.dtype == "auto" else config.dtype
+        self._dtype = dtype_of(begun_in) if config.dtype == "auto" else config.dtype
         """Of the rows: what was asked for, or that of rows that are there; once the devices are known, what was chosen;
         None until then if neither says it."""
         self._folder = find_checkpoint(config.model, config.revision)
-        self._fingerprint = fingerprint(self._folder)
+        begun = begun_in.settings if begun_in else {}
+        self._fingerprints = fingerprints(self._folder, begun.get("model_fingerprint"))
         self.architecture = read_architecture(self._folder)
-        self.detector = find_detector(config.layout)
+        self.detector = find_detector(config.layout, begun.get("layout"))
         self.workers = num_workers(config)
         self.worker_memory_bytes = worker_memory_bytes(config)
         self.engines = Engines(
@@ -173,7 +175,8 @@ class Session:
         if self.config.cache is None or self.reads_all:
             return None
         maker = {name: self.metadata.settings[name] for name in _ANSWERS_DEPEND_ON} | {"rules": _RULES}
-        return AnswerCache(cache_folder(self.config.cache), maker)
+        makers = [maker | {"model_fingerprint": of_model} for of_model in self._fingerprints]
+        return AnswerCache(cache_folder(self.config.cache), *makers)
 
     def close(self) -> None:
         """End the engines, for good; if the session is lent, once it is back. A fork leaves them to its parent."""
@@ -227,7 +230,8 @@ class Session:
     @property
     def metadata(self) -> RunMetadata:
         """What the rows depend on: everything that changes their text, and nothing else."""
-        settings = {"model_fingerprint": self._fingerprint, "dtype": self.dtype, **settings_without_model(self.config)}
+        model_fingerprint = self._fingerprints[0]
+        settings = {"model_fingerprint": model_fingerprint, "dtype": self.dtype, **settings_without_model(self.config)}
         if self.config.layout:
             settings |= {"layout": self.detector.fingerprint, "layout_rules": f"r{revision.DETECTED_LAYOUT}"}
         is_local = self._folder == Path(os.path.expanduser(self.config.model))
@@ -235,7 +239,7 @@ class Session:
             batchocr_version=own_version(),
             model=valid_text(self.config.model),
             model_revision="" if is_local else self._folder.name,
-            model_fingerprint=self._fingerprint,
+            model_fingerprint=model_fingerprint,
             settings_fingerprint=fingerprint_of_settings(settings),
             settings=settings,
         )

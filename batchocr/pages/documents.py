@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from batchocr.errors import ChangedError, DamagedError, UnreadableError, UnsupportedError
+from batchocr.data import MAX_PAGES
+from batchocr.errors import ChangedError, DamagedError, TooLargeError, UnreadableError, UnsupportedError
 from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.render import RenderableDocument, fingerprint, one_version, version_of
 from batchocr.storage.members import is_copied, is_member
@@ -112,7 +113,11 @@ class DocumentCache:
         if key not in self._open:
             while len(self._open) >= _MAX_OPEN:
                 self._open.pop(next(iter(self._open))).close()
-            self._open[key] = self._open_document(self.local_path(key[0]), name=key[0])
+            document = self._open_document(self.local_path(key[0]), name=key[0])
+            if document.page_count > MAX_PAGES:
+                document.close()
+                raise TooLargeError(f"it claims {document.page_count:,} pages, more than {MAX_PAGES:,}: divide it")
+            self._open[key] = document
         self._open.move_to_end(key)
         return self._open[key]
 

@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -18,9 +18,12 @@ from batchocr.planning.architecture import read_json
 StoredDType: TypeAlias = Literal["float32", "float16", "bfloat16"]
 
 _DOWNLOADED = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]
-_SMALL_FILES = ("*.json", "*.jinja", "*.txt")
 _FILE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_SETTINGS: Final = ("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json")
+_TEXTS: Final = ("tokenizer*.json", "*_tokens*.json", "vocab.json", "merges.txt", "chat_template.j*")
+"""Small files that the model's code or its tokenizer reads."""
+_SMALL_FILES: Final = ("*.json", "*.jinja", "*.txt")
 _STORED_AS: Final[dict[str, StoredDType]] = {"F16": "float16", "BF16": "bfloat16"}
 
 _SAMPLE_BYTES = 1 << 20
@@ -98,15 +101,27 @@ def _files_in_index(folder: Path) -> list[str]:
     return names
 
 
-def fingerprint(folder: Path) -> str:
-    """A hash of samples of the checkpoint; a change between them leaves it as it is.
+def fingerprints(folder: Path, begun: str | None = None) -> tuple[str, str]:
+    """A hash of samples of the checkpoint, in two forms: first the one that new rows are to have.
 
-    It covers the small files, and of every weight file the length and the first megabyte of every 64, the header among
-    them: 2.4 GB take well under a second. Raises ModelError.
+    That is of the weights and the small files that are read. The older form is also of whatever else lies there as JSON
+    or text; without any, both are the same. It comes first if it is `begun`, which rows that are there have, and may go
+    once no table or cache is continued that a version before 0.1.0 began. Raises ModelError.
+    """
+    form = _fingerprint(folder, (*_SETTINGS, *_TEXTS, _INDEX))
+    older = _fingerprint(folder, _SMALL_FILES)
+    return (older, form) if older == begun else (form, older)
+
+
+def _fingerprint(folder: Path, names: Sequence[str]) -> str:
+    """A hash of samples; a change between them leaves it as it is.
+
+    It covers the small files of these names, and of every weight file the length and the first megabyte of every 64,
+    the header among them: 2.4 GB take well under a second.
     """
     digest = hashlib.sha256()
     try:
-        for path in sorted(path for pattern in _SMALL_FILES for path in folder.glob(pattern) if path.is_file()):
+        for path in sorted(path for pattern in names for path in folder.glob(pattern) if path.is_file()):
             digest.update(path.name.encode() + path.read_bytes())
         for name in weight_files(folder):
             for sample in _samples(folder / name):

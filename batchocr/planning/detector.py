@@ -8,7 +8,7 @@ from typing import Final
 
 from batchocr.errors import ModelError
 from batchocr.planning.architecture import read_json
-from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype, weight_files
+from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, stored_dtype, weight_files
 
 _MODEL_TYPES: Final = ("pp_doclayout_v2", "pp_doclayout_v3")
 
@@ -19,13 +19,14 @@ class DetectorFiles:
 
     folder: str = ""
     fingerprint: str = ""
-    """See `checkpoint_files.fingerprint`."""
+    """See `checkpoint_files.fingerprints`."""
     weight_bytes: int = 0
     """Of its weights in float32, which they are loaded in."""
 
 
-def find_detector(name: str | None) -> DetectorFiles:
-    """name: a folder, or owner/name or owner/name@revision on Hugging Face; None for no detector. Raises ModelError."""
+def find_detector(name: str | None, begun: str | None = None) -> DetectorFiles:
+    """name: a folder, or owner/name or owner/name@revision on Hugging Face; None for no detector. begun: the
+    fingerprint in rows that are there. Raises ModelError."""
     if name is None:
         return DetectorFiles()
     model, revision = name, None
@@ -39,4 +40,4 @@ def find_detector(name: str | None) -> DetectorFiles:
         )
     stored_bytes = sum(os.path.getsize(folder / file) for file in weight_files(folder))
     is_halved = stored_dtype(folder) != "float32"
-    return DetectorFiles(str(folder), fingerprint(folder), stored_bytes * (2 if is_halved else 1))
+    return DetectorFiles(str(folder), fingerprints(folder, begun)[0], stored_bytes * (2 if is_halved else 1))

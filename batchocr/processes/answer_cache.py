@@ -74,16 +74,17 @@ def cache_folder(name: str) -> Path:
 
 
 class AnswerCache:
-    """The answers in a folder that this maker made. Belongs to one thread at a time. Once something is wrong, a warning
+    """The answers in a folder that one maker made. Belongs to one thread at a time. Once something is wrong, a warning
     says what, and all methods do nothing.
 
-    maker: everything besides the question that an answer depends on. max_bytes: of the file.
+    makers: everything besides the question that an answer depends on, in the form in which answers are put, and in
+    others in which they may be there. max_bytes: of the file.
     """
 
-    def __init__(self, folder: Path, maker: Mapping[str, str], *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, folder: Path, *makers: Mapping[str, str], max_bytes: int = MAX_BYTES) -> None:
         self._path = folder / NAME
         self._db: SqliteFile | None = None
-        self._maker = json.dumps(dict(maker), sort_keys=True)
+        self._makers = [json.dumps(dict(maker), sort_keys=True) for maker in makers]
         self._is_full = False
         self._waiting: dict[bytes, bytes] = {}
         self._waiting_bytes = 0
@@ -101,20 +102,19 @@ class AnswerCache:
         """The answers that there are to these questions."""
         if self._db is None or not digests:
             return {}
-        keys = [self._key(digest) for digest in digests]
+        keys = {_key(maker, digest): digest for maker in self._makers for digest in digests}
         select = f"SELECT key, answer FROM answers WHERE key IN ({','.join('?' * len(keys))})"
         try:
-            lines = dict(self._db.execute(select, keys).fetchall())
+            lines = self._db.execute(select, [*keys]).fetchall()
         except sqlite3.Error as error:
             self._give_up(_said(error))
             return {}
-        found = {digest: _completion(key, lines.get(key)) for digest, key in zip(digests, keys, strict=True)}
-        return {digest: completion for digest, completion in found.items() if completion is not None}
+        return {keys[key]: found for key, line in lines if (found := _completion(key, line)) is not None}
 
     def put(self, digest: str, completion: Completion) -> None:
         """Have an answer written with the next `write`."""
         if self._db is not None and not self._is_full:
-            key = self._key(digest)
+            key = _key(self._makers[0], digest)
             line = checked_line(json.dumps(_COMPLETION.dump_python(completion)).encode(), of=key)
             self._waiting[key] = line
             self._waiting_bytes += len(line)
@@ -153,10 +153,6 @@ class AnswerCache:
                 self._give_up(_said(error))
         self._forget()
 
-    def _key(self, digest: str) -> bytes:
-        """The key of an answer of this maker: SHA-256, 32 bytes."""
-        return hashlib.sha256(f"{self._maker}\n{digest}".encode()).digest()
-
     def _forget(self) -> None:
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -171,6 +167,11 @@ class AnswerCache:
             with suppress(sqlite3.Error):
                 self._db.close()
             self._db = None
+
+
+def _key(maker: str, digest: str) -> bytes:
+    """The key of an answer of this maker: SHA-256, 32 bytes."""
+    return hashlib.sha256(f"{maker}\n{digest}".encode()).digest()
 
 
 def _open(path: Path, max_bytes: int) -> SqliteFile:

@@ -26,7 +26,6 @@ from batchocr.ray.items import ClusterPlan, Item, newest_documents
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, Tally
 from batchocr.tables import parquet
-from batchocr.tables.earlier import dtype_of
 from batchocr.tables.index import may_retry
 from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
 
@@ -179,7 +178,7 @@ class Driver:
                 self._roots,
                 cpus=plan.cpus,
                 per_node=plan.per_node,
-                begun_in=dtype_of(self._metadata),
+                begun_in=self._metadata,
             )
             self._actors.append(_Actor(handle, ActorReport(""), call=handle.load.remote()))
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from batchocr.config import Config, DType, for_call
+from batchocr.config import Config, for_call
 from batchocr.data import Failure
 from batchocr.errors import NoInputError, OutputError
 from batchocr.job.output_job import read_into_table
@@ -54,7 +54,7 @@ class ItemRead:
 
 class Reader:
     """Reads items. cpus: how many cores of its node are for it, and per_node: how many readers share its memory.
-    begun_in: the data type of the rows of earlier runs."""
+    begun_in: the metadata of the rows of earlier runs."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Reader:
         *,
         cpus: int,
         per_node: int,
-        begun_in: DType | None,
+        begun_in: RunMetadata | None,
     ) -> None:
         workers = config.workers or max(1, min(_MOST_WORKERS, cpus // 2))
         memory_bytes = worker_memory_bytes(replace(config, workers=workers * per_node))

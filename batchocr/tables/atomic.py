@@ -5,36 +5,39 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
 from batchocr.errors import OutputError
-from batchocr.tables.files import leftovers_of, temporary_path
+from batchocr.tables.files import how_to_restore, leftovers_of, temporary_path
 
 _FULL = "the disk is full; free some space and run again to continue"
-_NO_LOCKS = "this file system has no locks, which keep two runs apart; choose another place"
 _WITH_ADVICE = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
-    errno.ENOSYS: _NO_LOCKS,
-    errno.ENOLCK: _NO_LOCKS,
-    errno.EOPNOTSUPP: _NO_LOCKS,
     errno.ENOENT: "No such file or directory: create its folder first, or choose another",
     errno.EFBIG: "files may not grow any larger here; raise the limit (ulimit -f) and run again to continue",
 }
 """Why a file cannot be written, where the system's own words do not say what to do."""
 
+_LACKING = (errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL, errno.EPERM, errno.EBADF, 524)
+"""What file systems say that have no locks, or cannot sync; 524 is the kernel's own, which some let through."""
+
+logger = logging.getLogger(__name__)
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file next to `path`, for writing and reading, that replaces it, durably on disk, when the block
-    succeeds. It may be read and written by those who may do so with the one that it replaces.
+    succeeds. It may be read and written by those who may do so with the one that it replaces, where modes can be set.
 
     A run that is killed leaves it behind, for `remove_leftovers`.
     Raises OutputError; whatever is raised, the file at `path` stays as it was.
@@ -43,11 +46,11 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     with writing(path):
         try:
             with open(temporary, "x+b") as file:  # never one that exists, nor through a link
-                with suppress(FileNotFoundError):
+                with suppress(OSError):
                     os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                sync(file.fileno())
             os.replace(temporary, path)
             _sync_folder(path.parent)
         finally:
@@ -63,8 +66,8 @@ def remove_leftovers(files: Iterable[Path]) -> None:
 
 
 def open_locked(path: Path) -> FileIO:
-    """The file at `path`, created if needed, for this process alone: locked as long as a living process has it open.
-    Raises OutputError if another run has it."""
+    """The file at `path`, created if needed, for this process alone: locked as long as a living process has it open, if
+    there are locks. Raises OutputError if another run has it."""
     while True:
         with ExitStack() as undo:
             file = undo.enter_context(open(path, "a+b", buffering=0, opener=_open_ordinary))
@@ -72,6 +75,10 @@ def open_locked(path: Path) -> FileIO:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise OutputError(f"another run is writing {path}: wait for it, or choose another --out") from error
+            except OSError as error:
+                if error.errno not in _LACKING:
+                    raise
+                _warn_once("%s has no locks (%s): two runs into one output go unseen", path.parent, error.strerror)
             if lies_at(path, file):
                 undo.pop_all()
                 return file
@@ -126,12 +133,14 @@ def writing(path: Path) -> Iterator[None]:
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn an OSError inside the block into an OutputError that says why `path` cannot be read, as that it is a pipe or
-    a device."""
+    a device; and a ValueError, which says what is wrong with what is in it."""
     try:
         require_ordinary(path)
         yield
     except OSError as error:
         raise OutputError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise OutputError(f"cannot read {path}: {error}; it is damaged: {how_to_restore(path)}") from error
 
 
 def require_ordinary(path: Path) -> None:
@@ -140,13 +149,28 @@ def require_ordinary(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is not an ordinary file")
 
 
-def _sync_folder(folder: Path) -> None:
-    """Sync the folder's list of names to disk: without this, a power loss may bring the replaced file back."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(descriptor: int) -> None:
+    """Sync a file or folder to disk, unless its file system does nothing of the kind. Raises OSError."""
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF):  # some network file systems sync no folders
+        if error.errno not in _LACKING:
             raise
-    finally:
-        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Sync the folder's list of names to disk: without this, a power loss may bring the replaced file back. A disk that
+    fails here is a warning, as the file itself is on it."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            sync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        _warn_once("cannot sync the folder %s (%s): a power loss may bring replaced files back", folder, error.strerror)
+
+
+@cache
+def _warn_once(message: str, *said: object) -> None:
+    logger.warning(message, *said)

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
-from batchocr.data import Block, PageResult
+from batchocr.data import MAX_PAGES, Block, PageResult
 from batchocr.errors import OutputError
 from batchocr.tables.atomic import reading
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, from_row, storable
@@ -27,8 +26,6 @@ _NEEDED: Final = ("source", "page_index", "status", "markdown", "blocks")
 _BLOCK_FIELDS: Final = frozenset([*(field.name for field in fields(Block)), "output_tokens"])  # see Block.tokens
 _MAGIC: Final = b"PAR1"
 _ROWS_AT_ONCE: Final = 64
-_MAX_PAGES: Final = 1 << 20
-"""What is made of a document may have an entry for each page before its last."""
 
 
 def read_metadata(path: Path) -> RunMetadata:
@@ -39,11 +36,11 @@ def read_metadata(path: Path) -> RunMetadata:
         if (first := next(json_lines(path), None)) is not None:
             _require_columns(path, first)
         return nothing
-    try:
-        with reading(path):
+    with reading(path):
+        try:
             schema = pq.read_schema(path)
-    except pa.ArrowException as error:
-        raise OutputError(f"{path} is no table, or is damaged: {error}") from error
+        except pa.ArrowException as error:
+            raise OutputError(f"{path} is no table, or is damaged: {error}") from error
     _require_columns(path, schema.names)
     return decode_metadata(schema.metadata) or nothing
 
@@ -53,12 +50,6 @@ def read_rows(path: Path) -> Iterator[PageResult]:
     for number, row in enumerate(file_rows(path, PAGE_SCHEMA.names), start=1):
         try:
             yield _measured(storable(from_row(_of_ours(row))))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            column = ".".join(map(str, first["loc"]))
-            raise OutputError(
-                f"{path}, row {number}, is no row of a table of batchocr: {column}: {first['msg']}"
-            ) from error
         except ValueError as error:
             raise OutputError(f"{path}, row {number}, is no row of a table of batchocr: {error}") from error
 
@@ -74,16 +65,17 @@ def file_rows(path: Path, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]
     if path.suffix.lower() == ".jsonl":
         yield from json_lines(path)
         return
-    try:
-        with reading(path), pq.ParquetFile(path) as table:
-            present = [name for name in columns if name in table.schema_arrow.names]
-            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=present):
-                yield from batch.to_pylist()
-    except pa.ArrowException as error:
-        with reading(path), open(path, "rb") as file:
-            is_parquet = file.read(len(_MAGIC)) == _MAGIC
-        reason = error if is_parquet else "it is no Parquet file, and JSON Lines have a name in .jsonl"
-        raise OutputError(f"cannot read {path}: {reason}") from error
+    with reading(path):
+        try:
+            with pq.ParquetFile(path) as table:
+                present = [name for name in columns if name in table.schema_arrow.names]
+                for batch in table.iter_batches(_ROWS_AT_ONCE, columns=present):
+                    yield from batch.to_pylist()
+        except pa.ArrowException as error:
+            with open(path, "rb") as file:
+                is_parquet = file.read(len(_MAGIC)) == _MAGIC
+            reason = error if is_parquet else "it is no Parquet file, and JSON Lines have a name in .jsonl"
+            raise OutputError(f"cannot read {path}: {reason}") from error
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -123,13 +115,13 @@ def _measured(row: PageResult) -> PageResult:
 
 def page_index_of(row: Mapping[str, Any]) -> int | None:
     """The page that the row is of; None if it is of a whole document. Raises ValueError."""
-    value = _known(row, ["page_index"]).get("page_index")
-    if value is None:
+    value = row.get("page_index")
+    if value is None or value != value:  # pandas has NaN for null
         return None
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float | Decimal)
-        or not 0 <= value < _MAX_PAGES
+        or not 0 <= value <= MAX_PAGES
         or value % 1
     ):
         raise ValueError(f"page_index: {str(value)[:40]!r} is no page, which is a whole number from 0")
@@ -137,6 +129,6 @@ def page_index_of(row: Mapping[str, Any]) -> int | None:
 
 
 def _known(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The values of these names that are there, and not null."""
+    """The values of these names that are there, and neither null nor a number that is not finite."""
     known = {name: values[name] for name in names if values.get(name) is not None}
-    return {name: value for name, value in known.items() if not (isinstance(value, float) and math.isnan(value))}
+    return {name: value for name, value in known.items() if not isinstance(value, float) or math.isfinite(value)}

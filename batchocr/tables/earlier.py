@@ -129,7 +129,7 @@ def table_to_continue(out: Path, metadata: RunMetadata) -> StoredTable | None:
 
 
 def metadata_of_rows(out: Path) -> RunMetadata | None:
-    """The metadata of the rows at `out`. None if there are none, or none that a run can continue: opening the output
+    """What the rows at `out` depend on. None if there are none, or none that a run can continue: opening the output
     says why."""
     with suppress(OutputError, OSError):
         if journal_path(out).is_file() and (header := header_of_journal(out)):
@@ -137,11 +137,6 @@ def metadata_of_rows(out: Path) -> RunMetadata | None:
         if present(table_file(out)).is_file():
             return table_for(out).read_metadata(present(out))
     return None
-
-
-def dtype_of_rows(out: Path) -> DType | None:
-    """The data type in which the rows at `out` were read; None as in `metadata_of_rows`."""
-    return dtype_of(metadata_of_rows(out))
 
 
 def dtype_of(metadata: RunMetadata | None) -> DType | None:

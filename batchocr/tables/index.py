@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from batchocr.data import ErrorKind, PageResult, Status
+from batchocr.data import ErrorKind, PageNumber, PageResult, Status
 from batchocr.storage.checksums import is_sound
 
 
@@ -21,10 +21,10 @@ from batchocr.storage.checksums import is_sound
 class IndexedRow:
     """A row without its text."""
 
-    page_index: int | None
+    page_index: PageNumber | None
     status: Status
     doc_id: str | None
-    page_count: int | None
+    page_count: PageNumber | None
     attempts: int
     offset: int
     """Of its line in the journal, in bytes; of a row of the table, its number there."""

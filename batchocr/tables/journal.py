@@ -26,7 +26,7 @@ from batchocr.data import PageResult, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables import jsonl
-from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, writing
+from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, sync, writing
 from batchocr.tables.earlier import JournalHeader, header_of_journal, parse_header, require_ours, table_to_continue
 from batchocr.tables.files import journal_path
 from batchocr.tables.index import IndexedRow, RowIndex, row_of
@@ -106,8 +106,8 @@ class Journal:
         return journal
 
     def append(self, row: PageResult) -> None:
-        """Write the row at once. Raises OutputError, also some seconds after the file was removed or replaced; a write
-        that fails leaves the journal as it was."""
+        """Write the row at once; `tick` has it synced. Raises OutputError; a write that fails leaves the journal as it
+        was."""
         line = checked_line(to_json(row))
         with writing(self.path):
             try:
@@ -117,7 +117,12 @@ class Journal:
                 raise
             self._index.take(line)
             self._is_redundant = False
-            if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
+
+    def tick(self) -> None:
+        """Sync the rows to disk, if that was some seconds ago: to be called at least that often. Raises OutputError,
+        also if the file was removed or replaced."""
+        if time.monotonic() - self._synced_s > _SYNC_INTERVAL_S:
+            with writing(self.path):
                 self._require_in_place()
                 self._sync()
 
@@ -238,7 +243,7 @@ class Journal:
             )
 
     def _sync(self) -> None:
-        os.fdatasync(self._file.fileno())
+        sync(self._file.fileno())
         self._synced_s = time.monotonic()
 
 

@@ -22,7 +22,7 @@ from pydantic_core import from_json as parse
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.storage.checksums import checked_line, is_sound
-from batchocr.tables.atomic import atomic_file, reading, writing
+from batchocr.tables.atomic import atomic_file, reading, sync, writing
 from batchocr.tables.files import metadata_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
@@ -34,7 +34,7 @@ from batchocr.tables.schema import (
     metadata_to_json,
     to_json,
 )
-from batchocr.tables.settled import SETTLED_SCHEMA, Kept, Row, SettledColumns, read
+from batchocr.tables.settled import SETTLED_SCHEMA, Kept, Row, SettledColumns, possible, read
 
 _ROW_START = re.compile(rb'\{"source":"(?:[^"\\]|\\.)*","page_index":(?:null|\d+),"status":"')
 _START_BYTES = 1 << 16
@@ -72,7 +72,7 @@ def write(
                 file.write(line)
         num_bytes = file.tell()
         file.flush()
-        os.fsync(file.fileno())  # a table that cannot be stored leaves the former one its metadata
+        sync(file.fileno())  # a table that cannot be stored leaves the former one its metadata
         written(digest.hexdigest())
         with writing(metadata_path(path)):
             metadata_path(path).unlink(missing_ok=True)
@@ -133,14 +133,15 @@ class JsonLinesTable:
     def _looked_at(self) -> Iterator[pa.Table]:
         while lines := list(islice(self._file, _LOOKED_AT_ONCE)):
             self._offsets.extend(accumulate(map(len, lines[1:]), initial=self._offsets[-1] + len(lines[0])))
-            yield pa.Table.from_pylist([parse(line) for line in lines], schema=SETTLED_SCHEMA)
+            yield possible(pa.Table.from_pylist([parse(line) for line in lines], schema=SETTLED_SCHEMA))
 
     def _settled(self, start: int, stop: int) -> pa.Table:
         return pa.Table.from_pylist([parse(self._line(row)) for row in range(start, stop)], schema=SETTLED_SCHEMA)
 
     def rows(self, start: int, stop: int) -> Iterator[PageResult]:
         """Yield these rows, in order."""
-        return (from_json(self._line(row)) for row in range(start, stop))
+        with reading(self._path):
+            yield from (from_json(self._line(row)) for row in range(start, stop))
 
     def kept(self, rows: Kept) -> Iterator[bytes]:
         """The lines of these rows, in the columns of this version."""

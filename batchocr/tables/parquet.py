@@ -29,7 +29,7 @@ from batchocr.errors import OutputError
 from batchocr.tables.atomic import atomic_file, reading
 from batchocr.tables.files import how_to_restore
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, from_row, to_row
-from batchocr.tables.settled import LEAVES, Kept, Row, SettledColumns, read
+from batchocr.tables.settled import LEAVES, Kept, Row, SettledColumns, possible, read
 from batchocr.tables.stored import complete
 
 ROW_GROUP_PAGES = 1024
@@ -213,7 +213,7 @@ class ParquetTable:
         groups = range(len(self._ends))
         for first in groups[::_GROUPS_AT_ONCE]:
             with self._sound():
-                several = self._parquet.read_row_groups(groups[first : first + _GROUPS_AT_ONCE], self._names)
+                several = possible(self._parquet.read_row_groups(groups[first : first + _GROUPS_AT_ONCE], self._names))
             yield several
 
     def settled(self, start: int, stop: int) -> pa.Table:

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
@@ -291,8 +291,8 @@ def to_row(result: PageResult) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> PageResult:
-    """The result in a row of PAGE_SCHEMA. Raises ValueError if the row is not one."""
-    return _PAGE.validate_python(row)
+    """The result in a row of PAGE_SCHEMA. Raises ValueError, which names a column, if the row is not one."""
+    return _valid(_PAGE.validate_python, row)
 
 
 def to_json(result: PageResult) -> bytes:
@@ -306,8 +306,17 @@ def content_to_json(result: PageResult) -> bytes:
 
 
 def from_json(line: bytes) -> PageResult:
-    """The result in a JSON object. Raises ValueError if it holds something else."""
-    return _PAGE.validate_json(line)
+    """The result in a JSON object. Raises ValueError, which names a column, if it holds something else."""
+    return _valid(_PAGE.validate_json, line)
+
+
+def _valid(validate: Callable[[Any], PageResult], row: Any) -> PageResult:
+    """The row, valid. Raises ValueError, with what is wrong with the first column that is."""
+    try:
+        return validate(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))) from error
 
 
 def storable(row: _Row) -> _Row:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from batchocr.data import Document, ErrorKind, PageResult, Status
+from batchocr.data import MAX_PAGES, Document, ErrorKind, PageResult, Status
 from batchocr.option_values import PageSpec
 from batchocr.tables.index import IndexedRow, may_retry
 from batchocr.tables.page_quality import DOUBTFUL
@@ -78,6 +78,15 @@ def version_of(document: Document) -> Version:
             file = os.stat(document.path)
             return file.st_size, file.st_mtime_ns
     return document.size, document.mtime_ns
+
+
+def possible(table: pa.Table) -> pa.Table:
+    """The table. Raises ValueError, which names the column, if a row is of a page that no document can have."""
+    for name in {"page_index", "page_count"} & {*table.column_names}:
+        for value in pc.min_max(table[name]).as_py().values():
+            if not 0 <= (value or 0) <= MAX_PAGES:
+                raise ValueError(f"{name}: no document has {value}")
+    return table
 
 
 def read(row: PageResult | Unread) -> PageResult:

@@ -31,7 +31,7 @@ from batchocr.engine.model.weights import WeightReader
 from batchocr.engine.start import find_device, load_engine
 from batchocr.errors import ModelError
 from batchocr.planning.architecture import Architecture, read_architecture
-from batchocr.planning.checkpoint_files import find_checkpoint, fingerprint, stored_dtype, weight_files
+from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, stored_dtype, weight_files
 from batchocr.planning.dtype import VALUE_BYTES
 from batchocr.planning.limits import engine_limits
 from batchocr.processes.engine_messages import LoadModel, UseDevice
@@ -443,7 +443,7 @@ def test_every_shape_is_read_as_it_was_made(tmp_path: Path, name: str) -> None:
 
 
 def test_the_fingerprint_is_of_the_content_and_not_of_the_place(sound: Path, folder: Path) -> None:
-    assert fingerprint(folder) == fingerprint(sound)
+    assert fingerprints(folder) == fingerprints(sound)
 
 
 def flip_a_weight_bit(folder: Path) -> None:
@@ -466,7 +466,24 @@ def flip_a_weight_bit(folder: Path) -> None:
 )
 def test_the_fingerprint_changes_with_whatever_may_change_the_text(sound: Path, folder: Path, change: Damage) -> None:
     change(folder)
-    assert fingerprint(folder) != fingerprint(sound)
+    for form, before in zip(fingerprints(folder), fingerprints(sound), strict=True):
+        assert form != before
+
+
+@pytest.mark.parametrize("name", ["configuration.json", "LICENSE.txt", "README.md", "page.jinja", "vocab.json.orig"])
+def test_the_fingerprint_is_not_of_a_file_that_nobody_reads(sound: Path, folder: Path, name: str) -> None:
+    (folder / name).write_text("{}")
+    assert fingerprints(folder)[0] == fingerprints(sound)[0]
+
+
+def test_rows_that_have_the_older_form_of_the_fingerprint_keep_it(folder: Path) -> None:
+    form, same = fingerprints(folder)
+    assert form == same
+    (folder / "configuration.json").write_text("{}")
+    form, older = fingerprints(folder)
+    assert form != older
+    assert fingerprints(folder, older) == (older, form)
+    assert fingerprints(folder, form) == fingerprints(folder, "of another model") == (form, older)
 
 
 def test_weights_are_kept_in_the_dtype_asked_for(sound: Path) -> None:

@@ -25,6 +25,7 @@ from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.detector import Detector, prepared
 from batchocr.errors import ModelError, PageError
 from batchocr.pages.input.render import open_document
+from batchocr.planning.checkpoint_files import fingerprints
 from batchocr.planning.detector import find_detector
 from batchocr.processes.meter import Meter
 from tests.support.checkpoints import SMALL_LIMITS, answers_of, make_checkpoint
@@ -258,3 +259,7 @@ def test_what_is_found_of_a_detector_tells_its_weights_apart(tmp_path: Path) -> 
     assert one.fingerprint != other.fingerprint
     assert one.weight_bytes == os.path.getsize(tmp_path / "0" / "model.safetensors")
     assert find_detector(None).fingerprint == ""
+    (tmp_path / "0" / "configuration.json").write_text("{}")
+    _, older = fingerprints(tmp_path / "0")
+    for begun, expected in ((None, one.fingerprint), (one.fingerprint, one.fingerprint), (older, older)):
+        assert find_detector(str(tmp_path / "0"), begun).fingerprint == expected

@@ -62,7 +62,7 @@ def flipped(sound: bytes, count: int = NUM_FLIPS) -> Iterator[bytes]:
 
 
 def test_no_flipped_bit_in_a_journal_changes_a_row(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fdatasync", lambda descriptor: None)
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
     out = memory / "table.parquet"
 
     def open_journal() -> Journal:

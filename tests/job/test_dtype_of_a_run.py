@@ -15,7 +15,7 @@ from batchocr.job import session as sessions
 from batchocr.planning import dtype as dtypes
 from batchocr.planning.checkpoint_files import stored_dtype
 from batchocr.tables import parquet
-from batchocr.tables.earlier import dtype_of_rows
+from batchocr.tables.earlier import dtype_of, metadata_of_rows
 from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.table import table_for
@@ -76,7 +76,7 @@ def test_a_run_is_continued_in_the_dtype_of_its_rows(
         with Journal.open(out, metadata, resume=True, overwrite=False) as begun:
             for row in rows[:1]:
                 begun.append(row)
-    assert dtype_of_rows(out) == begun_in
+    assert dtype_of(metadata_of_rows(out)) == begun_in
 
     set_cpu(monkeypatch, second)
     assert run() == begun_in
@@ -94,8 +94,8 @@ def test_what_is_no_output_has_no_dtype(tmp_path: Path) -> None:
     (tmp_path / "torn.parquet.journal").write_bytes(b'{"batchocr_ver')
     (tmp_path / "link.parquet").symlink_to("nowhere")
     for name in ("none", "folder", "other", "pipe", "torn", "link"):
-        assert dtype_of_rows(tmp_path / f"{name}.parquet") is None
-    assert dtype_of_rows(tmp_path / "pipe.jsonl") is None
+        assert metadata_of_rows(tmp_path / f"{name}.parquet") is None
+    assert metadata_of_rows(tmp_path / "pipe.jsonl") is None
 
 
 IN_INT8 = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dtype": "int8", "dpi": "200"})

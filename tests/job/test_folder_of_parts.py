@@ -15,7 +15,7 @@ import pytest
 
 import batchocr
 from batchocr.errors import OutputMismatchError, UsageError
-from batchocr.tables.earlier import dtype_of_rows
+from batchocr.tables.earlier import metadata_of_rows
 from batchocr.tables.files import journal_path
 from batchocr.tables.opened import open_rows
 from tests.support import stand_in
@@ -234,7 +234,7 @@ def test_a_run_that_failed_before_it_had_a_row_leaves_a_folder_that_can_be_used(
 
 
 def test_a_folder_is_continued_in_the_dtype_in_which_it_was_begun(archive: Path, usual: dict[str, Any]) -> None:
-    assert dtype_of_rows(archive / "table") == batchocr.open_table(archive / "table").metadata.settings["dtype"]
+    assert metadata_of_rows(archive / "table") == batchocr.open_table(archive / "table").metadata
 
 
 def test_parts_that_a_killed_run_has_left_are_cleared_away(archive: Path, usual: dict[str, Any]) -> None:

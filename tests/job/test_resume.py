@@ -252,3 +252,12 @@ def test_a_run_can_be_stopped_while_it_goes_past_documents_that_have_not_changed
     assert 0 < report.items.found < 1000
     assert report.documents_not_opened == 1000 - report.items.found
     assert batchocr.run(folder, out=out, model=job.model, workers=1).items.already_done == 1000
+
+
+def test_the_journal_is_told_that_time_passes_before_the_first_row_and_after_it(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    had_rows: set[bool] = set()
+    monkeypatch.setattr(Journal, "tick", lambda journal: had_rows.add(journal.has_rows))
+    job.run(tmp_path / "table.parquet")
+    assert had_rows == {False, True}

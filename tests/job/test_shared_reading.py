@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, PngImagePlugin
 
+import batchocr
 from batchocr import PageResult, Report
 from batchocr.api import find_inputs
 from batchocr.config import Config
@@ -25,6 +26,7 @@ from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session
 from batchocr.job.stats.report import SavedReport
 from batchocr.job.stop import StopSwitch
+from batchocr.planning.checkpoint_files import fingerprints
 from batchocr.processes.answer_cache import NAME
 from batchocr.processes.pixels import digest_of
 from batchocr.processes.pool import WorkerPool
@@ -178,6 +180,26 @@ def test_another_model_another_limit_and_another_size_have_answers_of_their_own(
     assert read(document, model, tmp_path / "3.parquet", dpi=80, **cache).saved.from_cache == 0
     report = read(document, model, tmp_path / "4.parquet", max_new_tokens=7, **cache)
     assert report.saved.from_cache == 2, "layouts have a limit of their own"
+
+
+def test_a_table_and_a_cache_are_continued_that_have_the_older_form_of_the_models_fingerprint(
+    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_quick_model(tmp_path / "model")
+    (model / "configuration.json").write_text("{}")
+    _, older = fingerprints(model)
+    inputs, out, options = tmp_path / "in", tmp_path / "table.parquet", OPTIONS | {"cache": str(tmp_path / "cache")}
+    inputs.mkdir()
+    shutil.copy(documents / "d.pdf", inputs)
+    with monkeypatch.context() as patch:
+        patch.setattr("batchocr.job.session.fingerprints", lambda folder, begun=None: (older, older))
+        batchocr.run(inputs, out=out, model=model, **options)
+    shutil.copy(documents / "c.pdf", inputs)
+    assert batchocr.run(inputs, out=out, model=model, **options).pages_read == 4
+    assert batchocr.open_table(out).metadata.model_fingerprint == older
+    report = batchocr.run(inputs, out=tmp_path / "again.parquet", model=model, **options)
+    assert report.saved.from_cache == report.saved.questions - report.saved.from_run > 0
+    assert texts(read_rows(tmp_path / "again.parquet")) == texts(read_rows(out))
 
 
 _KILLED_WHILE_IT_WRITES = """

@@ -20,8 +20,8 @@ from types import SimpleNamespace
 import pytest
 
 from batchocr.config import make_config
-from batchocr.data import Completion, Reading, Request
-from batchocr.errors import BatchOcrError
+from batchocr.data import MAX_PAGES, Completion, Reading, Request
+from batchocr.errors import BatchOcrError, TooLargeError
 from batchocr.job import session
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.render import fingerprint
@@ -176,12 +176,12 @@ def test_a_bug_is_a_failed_page_that_says_where_and_the_worker_goes_on(pool: Wor
 
 def test_a_worker_that_claims_more_pages_than_the_file_has_bytes_is_replaced(pool: WorkerPool, tmp_path: Path) -> None:
     liar = pool.workers[0]
-    (tmp_path / "many.script").write_text(json.dumps({"number": 0, "pages": [], "claims": 10**18}))
+    (tmp_path / "many.script").write_text(json.dumps({"number": 0, "pages": [], "claims": 10**6}))
     liar.send(OpenDocument(1, str(tmp_path / "many.script")))
     log = run_until(pool, lambda log: bool(log.losses))
     assert log.outcomes() == []
     assert log.losses[0].failure.kind == "crashed"
-    assert "claims 1,000,000,000,000,000,000 pages, more than the file has bytes" in log.losses[0].failure.message
+    assert "claims 1,000,000 pages, more than the file has bytes" in log.losses[0].failure.message
     assert pool.workers[0] is not liar
 
 
@@ -381,7 +381,7 @@ def test_a_document_stays_open_until_four_others_were_asked_for(tmp_path: Path) 
 
     def open_document(path: str, *, name: str) -> SimpleNamespace:
         opened.append(name := os.path.basename(name))
-        return SimpleNamespace(close=lambda: closed.append(name))
+        return SimpleNamespace(page_count=1, close=lambda: closed.append(name))
 
     documents = DocumentCache(open_document)  # type: ignore[arg-type]
     for path in "abcde":
@@ -390,3 +390,13 @@ def test_a_document_stays_open_until_four_others_were_asked_for(tmp_path: Path) 
         with documents.open(str(tmp_path / path), None, None):
             pass
     assert (opened, closed) == ([*"abcde"], ["b"])
+
+
+def test_a_document_of_more_pages_than_a_table_can_name_is_too_large(tmp_path: Path) -> None:
+    closed: list[bool] = []
+    many = SimpleNamespace(page_count=MAX_PAGES + 1, close=lambda: closed.append(True))
+    documents = DocumentCache(lambda path, *, name: many)  # type: ignore[arg-type, return-value]
+    (tmp_path / "a.gif").touch()
+    with pytest.raises(TooLargeError, match="1,048,577 pages"), documents.open(str(tmp_path / "a.gif"), None, None):
+        pass
+    assert closed == [True]

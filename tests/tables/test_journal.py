@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,7 +65,7 @@ def test_a_later_row_counts_unless_it_is_a_failure_after_a_success_of_the_same_f
 
 @pytest.mark.slow
 def test_a_torn_last_line_is_dropped_wherever_it_was_torn(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fdatasync", lambda descriptor: None)  # of which there are thousands here
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)  # of which there are thousands here
     results = [replace(FIRST, blocks=()), SECOND]
     path = write_journal(out, *results)
     whole = path.read_bytes()
@@ -287,13 +289,25 @@ def test_a_disk_that_fills_up_costs_only_the_row_that_no_longer_fits(out: Path) 
         assert journal.read("b/c.png", None) == THIRD
 
 
+def test_rows_are_synced_within_seconds_though_no_further_row_comes(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, synced = [0.0], []
+    monkeypatch.setattr("batchocr.tables.journal.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append((now_s[0], os.fstat(descriptor).st_size)))
+    with open_journal(out) as journal:
+        journal.append(FIRST)
+        synced.clear()
+        for now_s[0] in (0.5, 2.5, 3.5, 4.0):
+            journal.tick()
+        assert synced == [(3.5, journal_path(out).stat().st_size)]
+
+
 def test_a_journal_that_is_removed_meanwhile_is_noticed(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchocr.tables.journal._SYNC_INTERVAL_S", 0.0)
     with open_journal(out) as journal:
         journal.append(FIRST)
         journal_path(out).unlink()
         with pytest.raises(OutputError, match="was removed or replaced"):
-            journal.append(SECOND)
+            journal.tick()
 
 
 @pytest.mark.parametrize("name", ["results.parquet", "results.jsonl"])

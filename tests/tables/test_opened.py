@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import batchocr
-from batchocr.data import Block, PageResult
+from batchocr.data import MAX_PAGES, Block, PageResult
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.assembly.document import Piece
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import jsonl, parquet, schema
 from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal
+from batchocr.tables.opened import open_rows
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, to_json
+from batchocr.tables.table import writer_for
 from tests.support.documents import METADATA, text_row, write_table
+from tests.support.running import said_by
 from tests.support.typeset import Heading, Paragraph, typeset
 
 pytestmark = pytest.mark.usefixtures("quick_processes")
@@ -197,3 +202,62 @@ def test_a_file_that_changed_while_it_was_read_is_the_version_of_most_rows(tmp_p
     table = write(tmp_path / "t.parquet", *rows)
     [document] = batchocr.open_table(table).documents([])
     assert document.doc_id == "2" * 64
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl", "parts"])
+@pytest.mark.parametrize(
+    "forged",
+    [{"page_index": 2**40}, {"page_index": -5}, {"page_index": MAX_PAGES + 1}, {"page_count": 2**62}],
+    ids=lambda forged: "-".join(map(str, *forged.items())),
+)
+def test_every_reader_refuses_a_page_that_no_document_can_have(
+    tmp_path: Path, name: str, forged: dict[str, int]
+) -> None:
+    (tmp_path / "a.pdf").touch()
+    table, sound, to = tmp_path / name, write(tmp_path / "sound.parquet", page("a.pdf", 0)), tmp_path / "made"
+    if name == "parts":
+        table.mkdir()
+    writer_for(table, 10)(table, [page("a.pdf", 0), replace(page("a.pdf", 1), **forged)], METADATA)
+    wrong = rf"cannot read \S*: {next(iter(forged))}: .*; it is damaged: "
+    for arguments in (
+        ("export", table, "--to", to, "--format", "md,mineru,dolma"),
+        ("view", table, "--out", to.with_suffix(".html")),
+        ("verify", table, tmp_path / "a.pdf"),
+        ("merge", table, sound, "--out", to.with_suffix(".parquet")),
+        ("compare", sound, table),
+        ("audit", table, "--out", to.with_suffix(".audit.parquet")),
+    ):
+        code, _, said = said_by(*arguments)
+        assert (code, bool(re.search(wrong, said))) == (6, True), (arguments, said)
+    with pytest.raises(OutputError, match=wrong):
+        Journal.open(table, METADATA, resume=True, overwrite=False)
+
+
+@pytest.mark.parametrize("forged", [{"dpi": math.nan}, {"ink_outside": math.inf}, {"confidence": -math.inf}])
+def test_every_reader_refuses_a_number_that_is_not_finite(
+    tmp_path: Path, forged: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_block = forged if "confidence" in forged else {}
+    row = page("a.pdf", 0, blocks=(replace(Block("text", (0.1, 0.2, 0.5, 1.0), 0, "x"), **of_block),))
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "storable", lambda row: row)  # which no run does without
+        table = write(tmp_path / "t.parquet", row if of_block else replace(row, **forged))
+    for arguments in (
+        ("export", table, "--to", tmp_path / "made", "--format", "md,docling"),
+        ("view", table, "--out", tmp_path / "made.html"),
+        ("merge", table, "--out", tmp_path / "made.parquet"),
+    ):
+        code, _, said = said_by(*arguments)
+        assert (code, "Input should be a finite number" in said) == (6, True), (arguments, said)
+
+
+@pytest.mark.parametrize("forged", [{"page_index": 2**40}, {"page_index": -5}, {"page_count": 2**62}])
+def test_a_page_that_no_document_can_have_counts_as_not_there_in_a_journal(
+    tmp_path: Path, forged: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "t.parquet"
+    write_journal(out, page("a.pdf", 0), replace(page("a.pdf", 1), **forged), page("a.pdf", 2))
+    assert [row.page_index for row in open_rows(out, partial=True).rows()] == [0, 2]
+    with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
+        assert [row.page_index for row in journal.rows("a.pdf")] == [0, 2]
+    assert "is damaged in 1 line, first in line 3" in caplog.text

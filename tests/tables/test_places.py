@@ -14,7 +14,7 @@ from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import ModelError, OutputError, UsageError
 from batchocr.planning.checkpoint_files import find_checkpoint
 from batchocr.tables.atomic import open_locked, require_writable, writing
-from batchocr.tables.earlier import dtype_of_rows
+from batchocr.tables.earlier import metadata_of_rows
 from batchocr.tables.parts import part_names
 from batchocr.tables.remote_output import OutputPlace
 from tests.support.documents import text_row, write_table
@@ -53,7 +53,7 @@ def odd(tmp_path: Path) -> Path:
 )
 def test_a_place_where_no_output_can_be_is_refused_with_what_is_true_of_it(odd: Path, place: str, said: str) -> None:
     path = odd / place
-    assert dtype_of_rows(path) is None
+    assert metadata_of_rows(path) is None
     with pytest.raises(OutputError) as caught:
         require_writable(path)
     assert str(caught.value).startswith("cannot write ")
@@ -86,7 +86,7 @@ def test_a_folder_of_someone_else_is_refused(tmp_path: Path) -> None:
     [
         (errno.EROFS, "Read-only file system"),
         (errno.ENOSPC, "the disk is full; free some space and run again to continue"),
-        (errno.ENOLCK, "this file system has no locks, which keep two runs apart; choose another place"),
+        (errno.EDQUOT, "the disk is full; free some space and run again to continue"),
     ],
 )
 def test_why_a_file_system_takes_no_file_is_said(number: int, said: str) -> None:
@@ -132,7 +132,7 @@ def test_copies_of_a_store_s_table_that_this_run_did_not_fetch_are_no_rows_of_an
     for folder, name in ((tmp_path, "t.parquet"), (tmp_path / "parts", "part-000000-0123456789abcdef.parquet")):
         (folder / ".stored").mkdir()
         write_table(folder / ".stored" / name, [text_row("planted.pdf", 0)])
-    assert dtype_of_rows(tmp_path / "t.parquet") is None
+    assert metadata_of_rows(tmp_path / "t.parquet") is None
     assert part_names(tmp_path / "parts") == []
 
 

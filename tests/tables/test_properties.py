@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status, valid_text
+from batchocr.data import MAX_PAGES, Block, ErrorKind, FinishReason, PageResult, Status, valid_text
 from batchocr.tables.index import IndexedRow, RowIndex
 from batchocr.tables.journal import Journal
 from batchocr.tables.schema import storable
@@ -25,7 +25,7 @@ texts = st.lists(st.text() | st.sampled_from(ODD_TEXTS), max_size=3).map("".join
 sizes = st.integers(0, 2**63 - 1)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 statuses = st.sampled_from(get_args(Status))
-page_indices = st.none() | sizes
+page_numbers = st.none() | st.integers(0, MAX_PAGES)
 doc_ids = st.none() | st.sampled_from(["d1", "d2"])
 
 blocks = st.builds(
@@ -43,10 +43,10 @@ blocks = st.builds(
 results = st.builds(
     PageResult,
     source=texts,
-    page_index=page_indices,
+    page_index=page_numbers,
     status=statuses,
     doc_id=doc_ids,
-    page_count=st.none() | sizes,
+    page_count=page_numbers,
     width=st.none() | sizes,
     height=st.none() | sizes,
     dpi=st.none() | finite,
@@ -112,7 +112,7 @@ indexed_rows = st.builds(
     page_index=st.none() | st.integers(0, 5),
     status=statuses,
     doc_id=doc_ids,
-    page_count=st.none() | sizes,
+    page_count=page_numbers,
     attempts=sizes,
     file_bytes=st.none() | st.integers(0, 3),
     file_mtime_ns=st.none() | st.integers(0, 3),
