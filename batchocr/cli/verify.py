@@ -48,10 +48,11 @@ def verify(
         options.flag("--by-time", panel=RUN, help="Do not open documents of the size and time that their rows say."),
     ] = False,
 ) -> None:
-    """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
+    """Compare a table, or the tables of all shards, with the INPUTs. Prints a line for everything that is missing,
     stale, duplicate, surplus, gone or failed, that cannot be checked, or was made with other settings, and exits
-    with 3 if there is more than --max-page-error-rate and --max-degraded-rate allow. Documents that are gone, of which
-    the table keeps the rows, count with --strict.
+    with 3 if there is more than --max-page-error-rate and --max-degraded-rate allow. Documents of a shard that has no
+    table are missing, unless --shard asks for another. Documents that are gone, of which the table keeps the rows,
+    count with --strict.
 
     Examples:
     batchocr verify results.parquet ./scans
