@@ -177,8 +177,10 @@ class Verifier:
         self.by_status: Counter[Status] = Counter()
         """How many of them are there."""
         self.num_doubtful = 0
-        self.without_text: Counter[str] = Counter()
-        """How many `ok` rows have no text, by the types of their blocks; empty for none, as on blank pages."""
+        self.num_empty = 0
+        """How many `ok` rows have no text."""
+        self.in_empty: Counter[str] = Counter()
+        """In how many of them there are blocks of each type, or none at all."""
         self.num_uncounted = 0
         """Of how many documents the pages could not be counted, because they cannot be opened."""
         self.num_by_time = 0
@@ -250,7 +252,8 @@ class Verifier:
         rows.files.add((row.doc_id, (row.file_bytes, row.file_mtime_ns)))
         rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
         if row.status == "ok" and not (row.markdown or "").strip():
-            self.without_text[", ".join(sorted({block.type for block in row.blocks}))] += 1
+            self.num_empty += 1
+            self.in_empty.update({block.type for block in row.blocks} or {"no block (blank, or not read)"})
         if row.page_count is not None:
             rows.page_counts[row.doc_id] = max(row.page_count, rows.page_counts.get(row.doc_id, 0))
 

@@ -48,10 +48,11 @@ def verify(
         options.flag("--by-time", panel=RUN, help="Do not open documents of the size and time that their rows say."),
     ] = False,
 ) -> None:
-    """Compare a table, or the tables of several shards, with the INPUTs. Prints a line for everything that is missing,
+    """Compare a table, or the tables of all shards, with the INPUTs. Prints a line for everything that is missing,
     stale, duplicate, surplus, gone or failed, that cannot be checked, or was made with other settings, and exits
-    with 3 if there is more than --max-page-error-rate and --max-degraded-rate allow. Documents that are gone, of which
-    the table keeps the rows, count with --strict.
+    with 3 if there is more than --max-page-error-rate and --max-degraded-rate allow. Documents of a shard that has no
+    table are missing, unless --shard asks for another. Documents that are gone, of which the table keeps the rows,
+    count with --strict.
 
     Examples:
     batchocr verify results.parquet ./scans
@@ -110,7 +111,7 @@ def _as_json(verifier: Verifier, counts: Counter[Problem]) -> dict[str, object]:
         "rows_expected": verifier.num_rows,
         "counts": counts,
         "degraded": verifier.by_status["degraded"],
-        "ok_without_text": verifier.without_text.total(),
+        "ok_without_text": verifier.num_empty,
         "documents_not_counted": verifier.num_uncounted,
         "documents_not_opened": verifier.num_by_time,
     }
@@ -123,9 +124,9 @@ def _summary(verifier: Verifier, found: Counter[Problem], more: list[str]) -> st
     degraded = verifier.by_status["degraded"]
     remarks = f"; {degraded:,} degraded" if degraded else ""
     remarks += "".join(f"; {each}" for each in more)
-    for types, number in verifier.without_text.most_common():
-        what = f"only {types}" if types else "blank, or not read"
-        remarks += f"; {counted(number, 'ok row')} without any text: {what}"
+    if empty := verifier.num_empty:
+        have = ", ".join(f"{number:,} with {what}" for what, number in sorted(verifier.in_empty.items()))
+        remarks += f"; {counted(empty, 'ok row')} without any text: {have}"
     if uncounted := verifier.num_uncounted:
         remarks += f"; pages not counted in {counted(uncounted, 'document')} that cannot be opened"
     if unopened := verifier.num_by_time:
