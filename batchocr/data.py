@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
 from unicodedata import category
 
-from pydantic import AliasChoices, Field
+from pydantic import Field
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -24,7 +24,7 @@ TextLayerUse = Literal["off", "check", "trust"]
 FigureUse = Literal["skip", "read"]
 Encoding = Literal["png", "jpeg", "pixels"]
 """Of a picture; `pixels`: rows of RGB."""
-TextSource = Literal["model", "page", "layer"]
+TextSource = Literal["model", "page"]
 
 # A worker that a hostile document has taken over says what it likes: `processes/channel` refuses what does not fit.
 Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -226,12 +226,11 @@ class Block:
     """Whether it continues the block before it."""
     confidence: Finite | None = None
     min_logprob: Finite | None = None
-    tokens: Annotated[Int64 | None, Field(validation_alias=AliasChoices("tokens", "output_tokens"))] = None
-    """Of the model's answer; tables up to version 4 call them output_tokens."""
+    tokens: Int64 | None = None
+    """Of the model's answer."""
     finish_reason: FinishReason | None = None
     text_source: TextSource | None = None
-    """`model`; `page`, the PDF's own text, with `--text-layer trust`; `layer`, the same in tables of versions that took
-    it otherwise; None for blocks that are not read."""
+    """`model`; `page`, the PDF's own text, with `--text-layer trust`; None for blocks that are not read."""
     sub_type: str | None = None
     """Of a figure that was read, its kind in the model's words."""
     description: str | None = None

@@ -160,7 +160,9 @@ def _write_table(
     is_there = earlier is not None and rows.are_the_table(in_order=not is_folder(out))
     containers = {**(earlier.containers if earlier and is_there else {}), **metadata.containers}
     metadata = replace(metadata, containers=largest(containers))
-    is_same = earlier is not None and replace(metadata, batchocr_version=earlier.batchocr_version) == earlier
+    is_same = earlier is not None and earlier == replace(
+        metadata, batchocr_version=earlier.batchocr_version, schema_version=earlier.schema_version
+    )
     if not (is_same and is_there):
         writer_for(out, config.rows_per_part)(out, rows, metadata, earlier=journal.earlier, written=journal.end)
     run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality

@@ -23,7 +23,7 @@ from batchocr.tables.atomic import reading
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, from_row, storable
 
 _NEEDED: Final = ("source", "page_index", "status", "markdown", "blocks")
-_BLOCK_FIELDS: Final = frozenset([*(field.name for field in fields(Block)), "output_tokens"])  # see Block.tokens
+_BLOCK_FIELDS: Final = frozenset(field.name for field in fields(Block))
 _MAGIC: Final = b"PAR1"
 _ROWS_AT_ONCE: Final = 64
 

@@ -55,7 +55,7 @@ def parse_header(path: Path, line: bytes) -> JournalHeader | None:
     """
     metadata = metadata_from_json(line)
     if metadata is not None and is_sound(line):
-        continues = _CONTINUES.search(line)  # up to version 5, a journal holds all rows and continues nothing
+        continues = _CONTINUES.search(line)
         return JournalHeader(metadata, continues[1].decode() if continues else "")
     is_torn = not line.endswith(b"\n") and len(line) < MAX_METADATA_BYTES
     if is_torn and line[: len(_HEADER_START)] == _HEADER_START[: len(line)]:

@@ -121,17 +121,10 @@ def _indexed(line: bytes, offset: int) -> tuple[str, IndexedRow] | None:
     if not is_sound(line):
         return None
     try:
-        row = row_of(line)
+        row: dict[str, Any] = from_json(line)
         return row["source"], _ROW.validate_python(row | {"offset": offset, "length": len(line)})
     except (ValueError, KeyError, TypeError):  # ValidationError; the first line has other keys
         return None
-
-
-def row_of(line: bytes) -> dict[str, Any]:
-    """The columns of the row in a line of a journal. Up to version 5, it has the row and, beside it, what is known of
-    its file. Raises ValueError, KeyError, TypeError."""
-    row: dict[str, Any] = from_json(line)
-    return row["result"] | {"file_bytes": row["size"], "file_mtime_ns": row["mtime_ns"]} if "result" in row else row
 
 
 def page_rank(page_index: int | None) -> int:

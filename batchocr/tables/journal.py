@@ -29,7 +29,7 @@ from batchocr.tables import jsonl
 from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, sync, writing
 from batchocr.tables.earlier import JournalHeader, header_of_journal, parse_header, require_ours, table_to_continue
 from batchocr.tables.files import journal_path
-from batchocr.tables.index import IndexedRow, RowIndex, row_of
+from batchocr.tables.index import IndexedRow, RowIndex
 from batchocr.tables.schema import (
     RunMetadata,
     continued,
@@ -257,7 +257,7 @@ def _write_whole(file: FileIO, line: bytes) -> None:
 def read_row(file: FileIO | BinaryIO, row: IndexedRow) -> PageResult | None:
     """The row itself; None if its line is damaged. Raises OSError."""
     line = os.pread(file.fileno(), row.length, row.offset)
-    return from_row(row_of(line)) if is_sound(line) else None
+    return from_row(from_json(line)) if is_sound(line) else None
 
 
 def _end_in(line: bytes) -> dict[str, Any] | None:

@@ -26,7 +26,6 @@ from batchocr.tables.atomic import atomic_file, reading, sync, writing
 from batchocr.tables.files import metadata_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
-    READABLE_VERSIONS,
     SCHEMA_VERSION,
     RunMetadata,
     from_json,
@@ -92,8 +91,8 @@ def restore_metadata(path: Path, metadata: RunMetadata, digests: Collection[str]
         return
     with reading(path), open(path, "rb") as lines:
         if (digest := hashlib.file_digest(lines, "sha256").hexdigest()) in digests:
-            oldest = replace(metadata, schema_version=READABLE_VERSIONS[0])  # nothing says of which its columns are
-            _write_metadata(path, oldest, lines.tell(), digest)
+            # A run of this version may have put rows into a table that one of the version before had begun.
+            _write_metadata(path, replace(metadata, schema_version=SCHEMA_VERSION), lines.tell(), digest)
 
 
 def open_table(path: Path) -> JsonLinesTable | None:
@@ -144,10 +143,8 @@ class JsonLinesTable:
             yield from (from_json(self._line(row)) for row in range(start, stop))
 
     def kept(self, rows: Kept) -> Iterator[bytes]:
-        """The lines of these rows, in the columns of this version."""
-        if self.metadata.schema_version == SCHEMA_VERSION:
-            return self._pieces(self._offsets[rows.start], self._offsets[rows.stop])
-        return (to_json(row) + b"\n" for row in self.rows(rows.start, rows.stop))
+        """Yield the lines of these rows, in pieces."""
+        return self._pieces(self._offsets[rows.start], self._offsets[rows.stop])
 
     def _line(self, row: int) -> bytes:
         return b"".join(self._pieces(self._offsets[row], self._offsets[row + 1]))
@@ -167,8 +164,8 @@ def read_metadata(path: Path) -> RunMetadata | None:
     metadata = metadata_from_json(line)
     if metadata is not None and not is_sound(line):
         raise OutputError(
-            f"{metadata_path(path)} is damaged, was changed, or is of an earlier version of batchocr: restore it with "
-            "its table, or read the documents again with `batchocr run --overwrite`"
+            f"{metadata_path(path)} is damaged, or was changed: restore it with its table, or read the "
+            "documents again with `batchocr run --overwrite`"
         )
     return metadata
 

@@ -22,7 +22,7 @@ from batchocr.tables.files import how_to_restore, is_beside_a_table, journal_pat
 from batchocr.tables.index import page_rank
 from batchocr.tables.journal import unfinished_rows
 from batchocr.tables.remote_output import fetch_tables
-from batchocr.tables.schema import PAGE_SCHEMA, READABLE_VERSIONS, RunMetadata, to_row
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, require_readable, to_row
 from batchocr.tables.table import could_be_table, table_for
 
 TableNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -143,12 +143,13 @@ def find_tables(name: str, *, partial: bool = False) -> list[Path]:
 
 
 def read_metadata(path: Path) -> RunMetadata:
-    """The metadata of the run that wrote a table. Raises OutputMismatchError if it is not one of ours, or has columns
-    that may mean something else."""
+    """The metadata of the run that wrote a table. Raises OutputMismatchError if it is not one of ours, or of a version
+    that is not read."""
     metadata = table_for(path).read_metadata(path)
     if metadata is None:
         raise OutputMismatchError(_why_not_ours(path))
-    return _readable(path, metadata)
+    require_readable(path, metadata)
+    return metadata
 
 
 def _open_part(path: Path, *, partial: bool, ours: bool) -> TablePart:
@@ -156,21 +157,12 @@ def _open_part(path: Path, *, partial: bool, ours: bool) -> TablePart:
         header = header_of_journal(path)
         if header is None:
             raise OutputError(f"{journal_path(path)} is still empty: the run has not begun to read")
-        return TablePart(path, _readable(path, header.metadata), is_partial=True)
+        require_readable(path, header.metadata)
+        return TablePart(path, header.metadata, is_partial=True)
     metadata = table_for(path).read_metadata(path)
     if not ours and (metadata is None or (table_for(path) is jsonl and jsonl.is_derived(path))):
         return TablePart(path, derived.read_metadata(path), is_partial=False, is_derived=True)
     return TablePart(path, read_metadata(path), is_partial=False)
-
-
-def _readable(path: Path, metadata: RunMetadata) -> RunMetadata:
-    if metadata.schema_version not in READABLE_VERSIONS:
-        raise OutputMismatchError(
-            f"{path} was written by batchocr {metadata.batchocr_version} with columns of version "
-            f"{metadata.schema_version}, and this one knows {READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}: "
-            "use the batchocr that wrote it"
-        )
-    return metadata
 
 
 def _why_none(name: str, *, partial: bool) -> str:

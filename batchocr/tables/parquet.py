@@ -243,9 +243,9 @@ class ParquetTable:
             yield from self._group(index, in_full=True).slice(begin, end - begin).to_batches()
 
     def kept(self, rows: Kept) -> pa.Table:
-        """These rows, in the columns of this version."""
+        """These rows."""
         with self._sound():
-            return pa.concat_tables(map(_in_these_columns, self._groups(rows.start, rows.stop)))
+            return pa.concat_tables(self._groups(rows.start, rows.stop))
 
     def _groups(self, start: int, stop: int, *, in_full: bool = True) -> Iterator[pa.Table]:
         """Yield what of each row group is between these rows: all columns, or those that are looked at."""
@@ -283,13 +283,6 @@ class ParquetTable:
             raise OutputError(
                 f"cannot read {self._path}: {error}; it is damaged: {how_to_restore(self._path)}"
             ) from error
-
-
-def _in_these_columns(table: pa.Table) -> pa.Table:
-    """Rows in the columns of this version, whichever they were written in."""
-    if table.schema.equals(PAGE_SCHEMA):
-        return table
-    return pa.Table.from_pylist([to_row(from_row(row)) for row in table.to_pylist()], schema=PAGE_SCHEMA)
 
 
 def _has_sound_footer(path: Path, file: BinaryIO) -> bool:

@@ -205,7 +205,7 @@ class PartsTable:
             yield from part.rows(begin, end)
 
     def kept(self, rows: Kept) -> pa.Table:
-        """These rows, in the columns of this version."""
+        """These rows."""
         within = self._within(rows.start, rows.stop)
         return pa.concat_tables(part.kept(Kept(begin, end)) for part, begin, end in within)
 
@@ -230,8 +230,7 @@ class PartsTable:
         return len(kept) == len(rows) and [self._starts[part], *ends] == [*begins, self._starts[part + 1]]
 
     def _settled(self, start: int, stop: int) -> pa.Table:
-        settled = (part.settled(begin, end) for part, begin, end in self._within(start, stop))
-        return pa.concat_tables(settled, promote_options="default")
+        return pa.concat_tables(part.settled(begin, end) for part, begin, end in self._within(start, stop))
 
     def _within(self, start: int, stop: int) -> Iterator[tuple[parquet.ParquetTable, int, int]]:
         """The rows by parts: each part, open, and where in it they begin and end."""

@@ -25,13 +25,12 @@ from batchocr.data import Block, PageResult, valid_text
 from batchocr.errors import OutputMismatchError
 from batchocr.storage.members import WholeContainer
 
-SCHEMA_VERSION = 6
-"""Changes whenever the columns do."""
+SCHEMA_VERSION = 7
+"""Goes up whenever rows or metadata become what a reader of the version before would take wrongly."""
 
-READABLE_VERSIONS = (2, 3, 4, 5, SCHEMA_VERSION)
-"""Up to version 5, there are no `file_bytes` and `file_mtime_ns`. Versions 2 and 3 lack the `text_source` of a block,
-version 2 also `ink_outside` and `text_layer_agreement`: these are null then. So are columns that came without a new
-version. Up to version 4, the `tokens` of a block are called `output_tokens`."""
+READABLE_VERSIONS = (6, SCHEMA_VERSION)
+"""Version 6 has the same columns. No row of it has the error kind `absent`, no archive in its metadata a
+`zip_encoding`."""
 
 MAX_METADATA_BYTES = 1 << 20
 _MAX_LIST_BYTES = MAX_METADATA_BYTES // 4
@@ -147,18 +146,28 @@ def metadata_from_json(line: bytes) -> RunMetadata | None:
         return None
 
 
+def require_readable(path: Path | str, found: RunMetadata) -> None:
+    """Raise OutputMismatchError if the rows at `path` are of a version that is not read."""
+    if found.schema_version not in READABLE_VERSIONS:
+        raise OutputMismatchError(
+            f"{path} was written by batchocr {found.batchocr_version} with columns of version {found.schema_version}, "
+            f"and this one reads versions {' and '.join(map(str, READABLE_VERSIONS))}: read the documents again with "
+            "`batchocr run --overwrite`, or use the batchocr that wrote it"
+        )
+
+
 def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMetadata) -> None:
-    """Raise OutputMismatchError, naming what differs, if the rows at `path` would not fit with this run's."""
-    if found.settings_fingerprint == metadata.settings_fingerprint and found.schema_version in READABLE_VERSIONS:
+    """Raise OutputMismatchError, naming what differs, if the rows at `path` would not fit with this run's, or are not
+    read."""
+    require_readable(path, found)
+    if found.settings_fingerprint == metadata.settings_fingerprint:
         return
     different = different_settings(found, metadata)
     differences = [
         f"{name} {there or 'not set'} there, {here or 'not set'} here" for name, (there, here) in different.items()
     ]
     remedy = "run with the same"
-    if found.settings.get("dtype") == "int8":
-        remedy = "int8 is no longer offered; continue it with the version that began it"
-    elif different.keys() <= {"protocol", "input"}:
+    if different.keys() <= {"protocol", "input"}:
         remedy = (
             "this version makes other rows of the same answers, and with --cache no answer is asked for twice; "
             "continue it with the version that began it"
@@ -250,8 +259,8 @@ def _shards(selection: Mapping[str, str]) -> set[tuple[int, int]]:
 
 
 def require_same_shard(path: Path, found: RunMetadata, now: RunMetadata) -> None:
-    """Raise OutputMismatchError if the rows at `path` are of another shard. Tables of versions before do not say; those
-    of several shards, as they were merged, are completed by a run over all."""
+    """Raise OutputMismatchError if the rows at `path` are of another shard. Merged tables may not say; those of several
+    shards are completed by a run over all."""
     if found.selection is not None and now.selection is not None:
         there, here = found.selection.get("shard", "1/1"), now.selection.get("shard", "1/1")
         if there != here and not ("," in there and here == "1/1"):
@@ -279,7 +288,6 @@ def _spelt_out(metadata: RunMetadata) -> dict[str, str]:
         "model": metadata.model,
         **({"model revision": metadata.model_revision} if metadata.model_revision else {}),
         "model fingerprint": metadata.model_fingerprint[:12],
-        "schema version": str(metadata.schema_version),
         _SUM: metadata.settings_fingerprint[:12],
     }
 

@@ -97,8 +97,8 @@ def read(row: PageResult | Unread) -> PageResult:
 class SettledColumns:
     """The rows of a table without their text. What is null is negative.
 
-    tables: all rows, in order, with columns of SETTLED_SCHEMA. read: the same, of the rows from one number up to
-    another. Of a table of an earlier version, some columns may be missing.
+    tables: all rows, in order, with the columns of SETTLED_SCHEMA. read: the same, of the rows from one number up to
+    another.
     """
 
     def __init__(self, tables: Iterable[pa.Table], read: Callable[[int, int], pa.Table]) -> None:
@@ -146,8 +146,7 @@ class SettledColumns:
         if (document := self.document_of(source)) is None:
             return []
         first, end = self.first[document : document + 2].tolist()
-        known = self._read(first, end)
-        rows = known.select([name for name in _OF_INDEX if name in known.column_names]).to_pylist()
+        rows = self._read(first, end).select(_OF_INDEX).to_pylist()
         return [IndexedRow(**row, offset=number, length=0) for number, row in enumerate(rows, start=first)]
 
     def source_of(self, doc_id: str) -> str | None:
@@ -210,8 +209,7 @@ class _Arrays:
 
     def __init__(self, table: pa.Table) -> None:
         def column(name: str) -> Any:
-            kind = SETTLED_SCHEMA.field(name).type
-            return table[name].combine_chunks() if name in table.column_names else pa.nulls(len(table), kind)
+            return table[name].combine_chunks()
 
         def numbers(name: str) -> Array:
             values: Array = column(name).fill_null(_NULL).to_numpy()
@@ -265,7 +263,7 @@ def _undivided(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the rows divided otherwise, so that all of a document are together."""
     rest = SETTLED_SCHEMA.empty_table()
     for given in tables:
-        both = pa.concat_tables([rest, given], promote_options="default")  # parts may be of different versions
+        both = pa.concat_tables([rest, given], promote_options="default")  # the order of columns differs
         table = both.combine_chunks()
         last = int(np.flatnonzero(_differs(table["source"].combine_chunks()))[-1]) if len(table) else 0
         yield table.slice(0, last)

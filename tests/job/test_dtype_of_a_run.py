@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,7 @@ from batchocr.planning.checkpoint_files import stored_dtype
 from batchocr.tables import parquet
 from batchocr.tables.earlier import dtype_of, metadata_of_rows
 from batchocr.tables.journal import Journal
-from batchocr.tables.schema import RunMetadata
-from batchocr.tables.table import table_for
-from tests.support.documents import block, rows_of
-from tests.support.running import QUICK_MODEL, draw_pdf, said_by
+from tests.support.running import QUICK_MODEL, draw_pdf
 
 pytestmark = pytest.mark.slow
 
@@ -96,44 +92,6 @@ def test_what_is_no_output_has_no_dtype(tmp_path: Path) -> None:
     for name in ("none", "folder", "other", "pipe", "torn", "link"):
         assert metadata_of_rows(tmp_path / f"{name}.parquet") is None
     assert metadata_of_rows(tmp_path / "pipe.jsonl") is None
-
-
-IN_INT8 = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dtype": "int8", "dpi": "200"})
-
-
-@pytest.mark.parametrize("kept_in", ["journal", "table", "lines"])
-def test_what_was_begun_in_int8_is_not_continued_and_the_message_says_what_to_do(
-    tmp_path: Path, model: Path, documents: Path, kept_in: str
-) -> None:
-    out = tmp_path / ("table.jsonl" if kept_in == "lines" else "table.parquet")
-    rows = rows_of(documents / "a.pdf", "a.pdf", [], [])
-    if kept_in == "journal":
-        with Journal.open(out, IN_INT8, resume=True, overwrite=False) as begun:
-            begun.append(rows[0])
-    else:
-        table_for(out).write(out, rows, IN_INT8)
-    before = {path: path.read_bytes() for path in tmp_path.glob("table.*")}
-    code, _, log = said_by("run", documents, "--out", out, "--model", model, "--device", "cpu", "--workers", "1")
-    assert code == 6
-    assert "dtype int8 there, float32 here" in log
-    assert "int8 is no longer offered; continue it with the version that began it, choose another --out, or" in log
-    assert {path: path.read_bytes() for path in tmp_path.glob("table.*")} == before
-
-
-def test_a_table_of_int8_can_be_read(tmp_path: Path, documents: Path) -> None:
-    out = tmp_path / "table.parquet"
-    rows = rows_of(documents / "a.pdf", "a.pdf", [block("text", "One")], [block("text", "Two")])
-    table_for(out).write(out, rows, replace(IN_INT8, input_roots=(str(documents),)))
-    for arguments in (
-        ("verify", out, documents),
-        ("export", out, "--to", tmp_path / "texts"),
-        ("view", out, "--out", tmp_path / "review.html"),
-        ("compare", out, out),
-        ("merge", out, "--out", tmp_path / "merged.parquet"),
-    ):
-        code, _, log = said_by(*arguments)
-        assert code == 0, log
-    assert table_for(out).read_metadata(tmp_path / "merged.parquet").settings["dtype"] == "int8"
 
 
 def test_a_checkpoint_says_in_which_dtype_most_of_it_is_stored(sample_data: Path) -> None:

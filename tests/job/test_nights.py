@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,21 +15,20 @@ from typing import Any
 import duckdb
 import pandas as pd
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import batchocr
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.processes.worker import Worker
+from batchocr.storage.checksums import checked_line
 from batchocr.tables import jsonl, parquet
 from batchocr.tables.files import files_of, journal_path, metadata_path, report_path
 from batchocr.tables.journal import Journal
-from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata
-from batchocr.tables.table import table_for
+from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata, encode_metadata, metadata_to_json, to_json
+from batchocr.tables.table import table_for, writer_for
 from tests.support.jobs import Job, started, wait_for_rows
-from tests.support.running import draw_pdf, read_rows, texts
+from tests.support.running import draw_pdf, read_rows, said_by, texts
 
 pytestmark = pytest.mark.slow
 
@@ -140,43 +140,48 @@ def test_a_touched_file_is_hashed_until_the_table_is_written_for_another_reason(
     assert not opened
 
 
-def as_version_5(out: Path) -> None:
-    """Make the table one of the version before, which did not know its files."""
+def as_version_6(out: Path) -> None:
+    """Make the table one of the version before, whose metadata have less."""
     metadata = table_for(out).read_metadata(out)
     assert metadata is not None
-    before = replace(metadata, schema_version=5)
-    rows = [replace(row, file_bytes=None, file_mtime_ns=None) for row in read_rows(out)]
-    if out.suffix == ".jsonl":
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(jsonl, "to_json", jsonl_without_files)
-            jsonl.write(out, rows, before)
-    else:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(parquet, "PAGE_SCHEMA", pa.schema(list(PAGE_SCHEMA)[:-2]))
-            parquet.write(out, rows, before)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(jsonl, "metadata_to_json", json_of_version_6)
+        patched.setattr(parquet, "encode_metadata", lambda metadata: keys_of_version_6(encode_metadata(metadata)))
+        writer_for(out, 1000)(out, read_rows(out), replace(metadata, schema_version=6))
 
 
-def jsonl_without_files(row: PageResult) -> bytes:
-    from batchocr.tables.schema import to_json
+OF_VERSION_6 = (
+    *("batchocr_version", "model", "model_fingerprint", "settings_fingerprint", "settings", "schema_version"),
+    *("model_revision", "input_roots", "selection", "containers"),
+)
+"""What its metadata have."""
 
-    line = to_json(row).removesuffix(b',"file_bytes":null,"file_mtime_ns":null}')
-    return line + b"}"
+
+def json_of_version_6(metadata: RunMetadata) -> bytes:
+    values = json.loads(metadata_to_json(metadata))
+    return json.dumps({name: values[name] for name in OF_VERSION_6}, separators=(",", ":")).encode()
 
 
-@PARQUET
-def test_a_table_of_the_version_before_is_hashed_once_and_not_read(
+def keys_of_version_6(encoded: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    return {key: encoded[key] for key in (f"batchocr.{name}".encode() for name in OF_VERSION_6)}
+
+
+@BOTH
+def test_a_table_of_the_version_before_stays_as_it_is_until_there_is_something_new(
     archive: Path, usual: dict[str, Any], opened: Counter[str], name: str
 ) -> None:
     out = archive / name
-    before = read_rows(out)
-    as_version_5(out)
-    assert "file_bytes" not in (pq.read_schema(out).names if name == TABLES[0] else out.read_text())
+    as_version_6(out)
+    before, rows = state_of(out), read_rows(out)
     assert batchocr.run(archive / "in", out=out, **usual).nothing_to_do
-    assert opened == {"b.pdf": 1, "d.pdf": 1, "f.pdf": 1}
-    assert read_rows(out) == before
-    opened.clear()
-    assert batchocr.run(archive / "in", out=out, **usual).nothing_to_do
-    assert not opened
+    assert not opened and state_of(out) == before
+    draw_pdf(archive / "in" / "c.pdf", "c one")
+    assert batchocr.run(archive / "in", out=out, **usual).pages_read == 1
+    assert opened == {"c.pdf": 2}
+    assert [row for row in read_rows(out) if row.source != "c.pdf"] == rows
+    assert table_for(out).read_metadata(out).schema_version == SCHEMA_VERSION
+    for command in (("verify", out, archive / "in"), ("export", out, "--to", archive / "texts")):
+        assert said_by(*command)[0] == 0
 
 
 @pytest.mark.long
@@ -353,22 +358,14 @@ def test_others_read_the_table_while_a_run_is_at_work(archive: Path, usual: dict
         assert [read(out) for read in readers()] == [6, 6, 6]
 
 
-def test_the_journal_of_the_version_before_holds_all_rows(archive: Path, usual: dict[str, Any]) -> None:
-    from batchocr.storage.checksums import checked_line
-    from batchocr.tables.schema import metadata_to_json, to_json
-
+def test_a_journal_of_the_version_before_is_continued(archive: Path, usual: dict[str, Any]) -> None:
     out = archive / "table.parquet"
     rows, metadata = read_rows(out), parquet.read_metadata(out)
     assert metadata is not None
     out.unlink()
-    lines = [checked_line(metadata_to_json(replace(metadata, schema_version=5)))]
-    for row in rows[:4]:
-        size, mtime_ns = row.file_bytes, row.file_mtime_ns
-        before = to_json(replace(row, file_bytes=None, file_mtime_ns=None)).replace(
-            b',"file_bytes":null,"file_mtime_ns":null', b""
-        )
-        lines.append(checked_line(b'{"result":%s,"size":%d,"mtime_ns":%d}' % (before, size, mtime_ns)))
-    journal_path(out).write_bytes(b"".join(lines))
+    header = json_of_version_6(replace(metadata, schema_version=6))[:-1] + b',"continues":""}'
+    journal_path(out).write_bytes(b"".join(map(checked_line, [header, *map(to_json, rows[:4])])))
+    assert said_by("export", out, "--partial", "--to", archive / "texts")[0] == 0
     report = batchocr.run(archive / "in", out=out, **usual)
     assert (report.pages_read, report.items.already_done) == (2, 4)
     assert texts(read_rows(out)) == texts(rows)

@@ -16,7 +16,7 @@ from batchocr.tables import jsonl, parquet
 from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal, unfinished_rows
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
-from batchocr.tables.settled import Kept, SettledColumns
+from batchocr.tables.settled import SettledColumns
 from batchocr.tables.table import table_for
 from tests.support.documents import METADATA
 from tests.support.jobs import FULL
@@ -176,12 +176,6 @@ def test_rows_of_another_revision_of_the_protocol_are_refused_and_the_cache_is_n
         open_journal(out)
 
 
-def test_another_schema_version_is_refused(out: Path) -> None:
-    write_journal(out, FIRST, metadata=replace(METADATA, schema_version=SCHEMA_VERSION + 1))
-    with pytest.raises(OutputMismatchError, match="schema version"):
-        open_journal(out)
-
-
 def test_the_schema_version_before_goes_on_and_so_does_another_version_of_batchocr(out: Path) -> None:
     write_journal(out, FIRST, metadata=replace(METADATA, schema_version=SCHEMA_VERSION - 1))
     with open_journal(out, replace(METADATA, batchocr_version="0.2.0")) as journal:
@@ -325,23 +319,6 @@ def test_a_run_that_overwrites_goes_on_if_it_was_killed_just_before_its_table_to
         assert journal.read("a.pdf", 0) == FIRST
         assert journal.find("a.pdf", 1) is None
     assert list(unfinished_rows(out)) == [FIRST]
-
-
-def test_rows_of_an_earlier_version_whose_metadata_a_killed_run_has_deleted_get_the_columns_of_this_one(
-    tmp_path: Path,
-) -> None:
-    out = tmp_path / "results.jsonl"
-    with pytest.MonkeyPatch.context() as patched:
-        before = '{"source":"a.pdf","page_index":0,"status":"ok","doc_id":"d1","page_count":1,"markdown":"text"}'
-        patched.setattr(jsonl, "to_json", lambda row: before.encode())
-        jsonl.write(out, [FIRST], replace(METADATA, schema_version=5))
-    with open_journal(out) as journal:
-        journal.append(SECOND)
-    metadata_path(out).unlink()
-    with open_journal(out) as journal:
-        assert journal.earlier is not None
-        jsonl.write(out, [Kept(0, 1)], METADATA, earlier=journal.earlier)
-    assert b'"file_bytes":null' in out.read_bytes()
 
 
 def test_of_a_document_of_the_table_all_rows_are_looked_up_once_not_once_a_page(

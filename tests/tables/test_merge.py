@@ -274,8 +274,8 @@ def test_a_journal_that_is_newer_than_its_table_is_named(tmp_path: Path) -> None
     assert line.startswith(f"batchocr: warning: {journal_path(Path(parts[1]))} is newer")
 
 
-def test_parts_with_older_columns_become_a_table_of_this_version(tmp_path: Path) -> None:
-    old = replace(METADATA, schema_version=2, input_roots=("/more",))
+def test_parts_of_the_version_before_become_a_table_of_this_one(tmp_path: Path) -> None:
+    old = replace(METADATA, schema_version=6, input_roots=("/more",))
     parts = [write(tmp_path / "1.jsonl", ["a.pdf"]), write(tmp_path / "2.jsonl", ["b.pdf"], old)]
     merge(parts, out := tmp_path / "all.parquet")
     expected = replace(METADATA, schema_version=SCHEMA_VERSION, input_roots=("/documents", "/more"))

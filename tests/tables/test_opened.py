@@ -18,11 +18,11 @@ from batchocr.data import MAX_PAGES, Block, PageResult
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.assembly.document import Piece
 from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.tables import jsonl, parquet, schema
+from batchocr.tables import jsonl, schema
 from batchocr.tables.files import journal_path, metadata_path
 from batchocr.tables.journal import Journal
 from batchocr.tables.opened import open_rows
-from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, to_json
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata
 from batchocr.tables.table import writer_for
 from tests.support.documents import METADATA, text_row, write_table
 from tests.support.running import said_by
@@ -76,36 +76,6 @@ def test_a_document_that_is_in_two_tables_comes_twice(tmp_path: Path) -> None:
     write(tmp_path / "3.jsonl", page("b.pdf", 1))
     expected = [("a.pdf", old), ("a.pdf", new), ("b.pdf", [page("b.pdf", 0), page("b.pdf", 1)])]
     assert list(open_table(tmp_path).by_document()) == expected
-
-
-def test_a_table_with_the_columns_of_version_2_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = [field for field in PAGE_SCHEMA if field.name not in ("ink_outside", "text_layer_agreement")]
-    monkeypatch.setattr(parquet, "PAGE_SCHEMA", pa.schema(old))
-    path = write(tmp_path / "t.parquet", page("a.pdf", 0), metadata=replace(METADATA, schema_version=2))
-    monkeypatch.undo()
-    assert "ink_outside" not in pq.read_schema(path).names
-    assert list(open_table(path).rows()) == [page("a.pdf", 0, ink_outside=None)]
-
-
-@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
-def test_a_table_of_version_4_has_the_tokens_of_its_blocks(tmp_path: Path, name: str) -> None:
-    row = page("a.pdf", 0, blocks=(Block("text", (0.1, 0.2, 0.5, 1.0), 0, "text", tokens=7),))
-    lines = [json.loads(to_json(row))]
-    for block in lines[0]["blocks"]:
-        block["output_tokens"] = block.pop("tokens")
-    before = replace(METADATA, schema_version=4)
-    write(tmp_path / name, page("a.pdf", 0), metadata=before)
-    if name == "t.jsonl":
-        (tmp_path / name).write_text(json.dumps(lines[0]) + "\n")
-    else:
-        pq.write_table(pa.Table.from_pylist(lines), tmp_path / name)
-    assert list(open_table(tmp_path / name).rows()) == [row]
-
-
-def test_a_version_of_the_columns_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "t.jsonl", page("a.pdf", 0), metadata=replace(METADATA, schema_version=99))
-    with pytest.raises(OutputMismatchError, match="columns of version 99"):
-        open_table(tmp_path / "t.jsonl")
 
 
 def test_parts_of_other_settings_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""Tables, journals and folders of versions that are not read are refused by every command, and the message says what to
+do; `--overwrite` replaces them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from batchocr.errors import OutputMismatchError
+from batchocr.storage.checksums import checked_line
+from batchocr.tables.files import journal_path, metadata_path
+from batchocr.tables.journal import Journal
+from batchocr.tables.schema import PAGE_SCHEMA, encode_metadata, metadata_to_json, to_json, to_row
+from batchocr.tables.table import table_for
+from tests.support.documents import METADATA, text_row
+from tests.support.running import draw_pdf, said_by
+
+pytestmark = pytest.mark.usefixtures("quick_processes")
+
+VERSION_5 = replace(METADATA, schema_version=5)
+ROW = text_row("a.pdf", 0)
+SINCE = ("file_bytes", "file_mtime_ns")
+"""Columns that version 5 lacks."""
+
+
+def write_version_5(out: Path, kept_in: str) -> None:
+    """What a run of version 5 has left: a table, or the journal of one."""
+    line = json.loads(to_json(ROW))
+    line = json.dumps(
+        {name: value for name, value in line.items() if name not in SINCE}, separators=(",", ":")
+    ).encode()
+    if kept_in == "journal":
+        row = checked_line(b'{"result":%s,"size":9,"mtime_ns":1}' % line)
+        journal_path(out).write_bytes(checked_line(metadata_to_json(VERSION_5)) + row)
+    elif out.suffix == ".jsonl":
+        out.write_bytes(line + b"\n")
+        keys = b',"bytes":%d,"sha256":"%s"}' % (len(line) + 1, hashlib.sha256(line + b"\n").hexdigest().encode())
+        metadata_path(out).write_bytes(checked_line(metadata_to_json(VERSION_5)[:-1] + keys))
+    else:
+        write_parquet_of_version_5(out)
+
+
+def write_parquet_of_version_5(out: Path) -> None:
+    """A table without these columns, which has a digest of the whole and none of its footer."""
+    schema = pa.schema([field for field in PAGE_SCHEMA if field.name not in SINCE])
+    with pq.ParquetWriter(out, schema.with_metadata(encode_metadata(VERSION_5))) as writer:
+        writer.write_table(pa.Table.from_pylist([to_row(ROW)], schema=schema))
+        writer.add_key_value_metadata({"batchocr.sha256": "0" * 64})
+    data = out.read_bytes()
+    out.write_bytes(data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode()))
+
+
+@pytest.mark.parametrize(
+    ("name", "kept_in"),
+    [("t.parquet", "table"), ("t.jsonl", "table"), ("t.parquet", "journal"), ("t.jsonl", "journal")],
+)
+def test_what_version_5_has_left_is_refused_by_every_command_and_stays_as_it_is(
+    tmp_path: Path, name: str, kept_in: str, model: Path
+) -> None:
+    out = tmp_path / name
+    (tmp_path / "in").mkdir()
+    draw_pdf(tmp_path / "in" / "a.pdf", "a")
+    write_version_5(out, kept_in)
+    before = {path: path.read_bytes() for path in tmp_path.glob("t.*")}
+    commands: list[tuple[str | Path, ...]] = [
+        ("run", tmp_path / "in", "--out", out, "--model", model, "--device", "cpu", "--workers", "1"),
+        ("export", out, "--to", tmp_path / "texts", *(["--partial"] if kept_in == "journal" else [])),
+    ]
+    commands += [("verify", out, tmp_path / "in")] if kept_in == "table" else []
+    for command in commands:
+        code, _, said = said_by(*command)
+        assert code == 6
+        assert "written by batchocr 0.1.0 with columns of version 5, and this one reads versions 6 and 7" in said
+        assert "read the documents again with `batchocr run --overwrite`, or use the batchocr that wrote it" in said
+    assert {path: path.read_bytes() for path in tmp_path.glob("t.*")} == before
+
+
+@pytest.mark.parametrize("kept_in", ["table", "journal"])
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
+def test_what_version_5_has_left_is_replaced_with_overwrite(tmp_path: Path, name: str, kept_in: str) -> None:
+    out = tmp_path / name
+    write_version_5(out, kept_in)
+    with Journal.open(out, METADATA, resume=True, overwrite=True) as journal:
+        journal.append(ROW)
+        table_for(out).write(out, [ROW], journal.metadata)
+        journal.remove()
+    assert list(table_for(out).read_rows(out)) == [ROW]
+
+
+@pytest.mark.parametrize("version", [5, 8])
+def test_a_journal_of_a_version_that_is_not_read_is_not_continued(tmp_path: Path, version: int) -> None:
+    out = tmp_path / "t.parquet"
+    with Journal.open(out, replace(METADATA, schema_version=version), resume=True, overwrite=False) as journal:
+        journal.append(ROW)
+    with pytest.raises(OutputMismatchError, match=rf"t\.parquet\.journal was written .* of version {version},"):
+        Journal.open(out, METADATA, resume=True, overwrite=False)
