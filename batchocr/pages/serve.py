@@ -26,13 +26,7 @@ def serve(descriptor: int) -> None:
         if (setup := channel.receive_one(Setup)) is not None:
             _limit_memory(setup.memory_bytes)
             opening = partial(open_document, password=setup.password, dpi=setup.dpi, text_layer=setup.text_layer)
-            containers = Containers(
-                (setup.document_column, setup.name_column),
-                zip_encoding=setup.zip_encoding,
-                work_dir=setup.work_dir,
-                folder_name=setup.folder_name,
-            )
-            with closing(DocumentCache(opening, setup.page_timeout_s, containers)) as documents:
+            with closing(DocumentCache(opening, setup.page_timeout_s, Containers(setup))) as documents:
                 PageWorker(channel, _make_protocol(setup), documents).run()
 
 

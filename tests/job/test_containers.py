@@ -500,7 +500,7 @@ def test_nothing_is_taken_over_that_others_may_have_made(folder: Path) -> None:
         tar.write_bytes(b"forged")
     made.chmod(0o777)
     Path("work/unpacked-link").symlink_to(made, target_is_directory=True)
-    listing = Containers(work_dir="work", folder_name="unpacked-own")
+    listing = Containers(replace(Setup.of(Config(work_dir="work")), folder_name="unpacked-own"))
     assert whole_list(listing, "x.tar.gz") == list(NAMES)
     assert sorted(os.listdir("work")) == ["unpacked-by another", "unpacked-link", "unpacked-own"]
 
@@ -513,14 +513,16 @@ def test_where_no_folder_can_be_kept_from_others_a_tar_is_unpacked_among_tempora
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     monkeypatch.setattr(unpacked, "is_private", lambda path: "work" not in path.parts)
-    assert whole_list(Containers(work_dir="work", folder_name="unpacked-own"), "x.tar.gz") == list(NAMES)
+    assert whole_list(
+        Containers(replace(Setup.of(Config(work_dir="work")), folder_name="unpacked-own")), "x.tar.gz"
+    ) == list(NAMES)
     assert os.listdir("work") == []
     assert len(list(tmp_path.glob("temporary/unpacked-own/*.tar"))) == 1
 
 
 def test_a_compressed_tar_without_room_or_an_end_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tar(folder, "x.tar.gz", NAMES)
-    listing = Containers(work_dir="work")
+    listing = Containers(Setup.of(Config(work_dir="work")))
     with monkeypatch.context() as patched, pytest.raises(TooLargeError, match="--work-dir"):
         patched.setattr(containers, "_LEAST_FREE_BYTES", 1 << 60)
         listing.list(ListMembers(1, "x.tar.gz"))

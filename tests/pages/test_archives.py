@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import pytest
 
+from batchocr.config import Config
 from batchocr.data import Failure
 from batchocr.errors import ChangedError, DamagedError, PageError
 from batchocr.pages.input import archives, containers
 from batchocr.pages.input.containers import Containers
-from batchocr.processes.messages import ListMembers, MembersListed
+from batchocr.processes.messages import ListMembers, MembersListed, Setup
 from batchocr.storage.members import Member, MemberAddress
 
 CONTENT = b"%PDF-1.4 not much of a document"
@@ -256,7 +257,7 @@ def test_a_member_of_a_zip_is_called_what_its_maker_called_it(
     member: Named, encoding: str, name: str, tmp_path: Path
 ) -> None:
     path = make_zip_named(tmp_path / "x.zip", member)
-    [listed] = [Containers(zip_encoding=encoding).list(ListMembers(1, str(path)))]
+    [listed] = [Containers(Setup.of(Config(zip_encoding=encoding))).list(ListMembers(1, str(path)))]
     assert [found.name for found in listed.members] == [name, "last.pdf"]
     assert [content(path, found) for found in listed.members] == [CONTENT] * 2
 

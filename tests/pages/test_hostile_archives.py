@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from batchocr.config import Config
 from batchocr.errors import PageError
 from batchocr.pages.input import containers
 from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.folders import describe_skipped
 from batchocr.processes.channel import FROM_WORKER
-from batchocr.processes.messages import ListMembers
+from batchocr.processes.messages import ListMembers, Setup
 from batchocr.storage.members import MemberAddress
 
 CONTENT: Final = b"%PDF-1.4 not much of a document"
@@ -244,7 +245,7 @@ CASES: Final = [
 
 def said(path: Path) -> str:
     """What is said of a container and of what is in it."""
-    listing, found = Containers(work_dir=str(path.parent / "work")), list[Any]()
+    listing, found = Containers(Setup.of(Config(work_dir=str(path.parent / "work")))), list[Any]()
     try:
         while not found or not found[-1].is_last:
             step = listing.list(ListMembers(1, str(path), goes_on=bool(found)))

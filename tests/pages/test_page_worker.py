@@ -14,6 +14,7 @@ import pymupdf
 import pytest
 from PIL import Image
 
+from batchocr.config import Config
 from batchocr.data import Block, Completion, Page, Reading, Request
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input import containers
@@ -32,6 +33,7 @@ from batchocr.processes.messages import (
     Opened,
     PagesSeen,
     ReadPage,
+    Setup,
     Started,
     Task,
 )
@@ -220,7 +222,8 @@ def test_a_compressed_tar_is_unpacked_in_steps_outside_of_the_time_for_a_page(
     address = MemberAddress(str(tmp_path / "x.tar.gz"), version_of(str(tmp_path / "x.tar.gz")), member)
     monkeypatch.setattr(containers, "_UNPACKED_AT_ONCE", 512)
     channel = OneTask(OpenDocument(1, str(address)))
-    with closing(DocumentCache(OPEN, containers=Containers(work_dir=str(tmp_path / "work")))) as documents:
+    setup = Setup.of(Config(work_dir=str(tmp_path / "work")))
+    with closing(DocumentCache(OPEN, containers=Containers(setup))) as documents:
         PageWorker(channel, None, documents).run()  # type: ignore[arg-type]
     *steps, opened = channel.sent
     assert isinstance(opened, Opened)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from batchocr.config import Config
 from batchocr.data import Failure
 from batchocr.errors import AbsentError, DamagedError, PageError
 from batchocr.pages import documents
@@ -19,7 +20,7 @@ from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input import table_rows
 from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.render import open_document
-from batchocr.processes.messages import ListMembers, MembersListed
+from batchocr.processes.messages import ListMembers, MembersListed, Setup
 from batchocr.storage.members import MemberAddress
 from tests.support.documents import text_row, write_table
 
@@ -36,7 +37,9 @@ def write(path: Path, columns: dict[str, Any], **options: Any) -> None:
 
 
 def listed(path: Path, *columns: str | None) -> MembersListed:
-    return Containers((*columns, None, None)[:2]).list(ListMembers(1, str(path)))
+    document_column, name_column = (*columns, None, None)[:2]
+    setup = Setup.of(Config(document_column=document_column, name_column=name_column))
+    return Containers(setup).list(ListMembers(1, str(path)))
 
 
 def names(path: Path, *columns: str | None) -> list[str]:
@@ -69,7 +72,7 @@ def test_rows_that_are_damaged_cost_no_others(path: Path) -> None:
     place = pq.read_metadata(path).row_group(0).column(0).data_page_offset
     data = path.read_bytes()
     path.write_bytes(data[:place] + bytes(20) + data[place + 20 :])
-    containers = Containers((None, None))
+    containers = Containers()
     with pytest.raises(DamagedError, match="the table is damaged"):
         read(path, containers, 0)
     assert [read(path, containers, row) for row in (8, 9)] == DOCUMENTS[8:10]

@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final
 
 import pyarrow as pa
 
+from batchocr.config import Config
 from batchocr.data import Failure, valid_text
 from batchocr.errors import (
     ChangedError,
@@ -30,13 +31,11 @@ from batchocr.errors import (
     UnsupportedError,
     UsageError,
 )
-from batchocr.option_values import ZIP_ENCODING
 from batchocr.pages.input.archives import Entry, tar_bytes, tar_entries, zip_bytes, zip_entries
 from batchocr.pages.input.folders import SUFFIXES, kind_of
 from batchocr.pages.input.render import reading, version_of
 from batchocr.pages.input.table_rows import TableRows, table_entries
-from batchocr.processes.messages import ListMembers, MembersListed
-from batchocr.storage import unpacked
+from batchocr.processes.messages import ListMembers, MembersListed, Setup
 from batchocr.storage.members import MAX_NAME, Member, MemberAddress, is_compressed
 from batchocr.storage.objects import StoredObject, open_object, require_object
 from batchocr.storage.unpacked import own_folder, take_over, tar_name
@@ -56,29 +55,14 @@ _CHANGED: Final = "the file that it is in changed: run again to read it as it is
 _CUT: Final = 255
 """Letters of a name, from its end, that are left where a path is too long."""
 _LINK: Final = "links or devices in archives"
-_Columns: TypeAlias = tuple[str | None, str | None]
 
 
 class Containers:
-    """Lists what is in files that hold documents, and copies these.
+    """Lists what is in files that hold documents, and copies these. setup: how they are named, and where compressed
+    tars are unpacked."""
 
-    columns: those of documents and of names in tables, None for what fits. zip_encoding: of names in zips that do not
-    say theirs. work_dir: where compressed tars are unpacked, each once, in the folder of this name; None for the usual
-    place.
-    """
-
-    def __init__(
-        self,
-        columns: _Columns = (None, None),
-        *,
-        zip_encoding: str = ZIP_ENCODING,
-        work_dir: str | None = None,
-        folder_name: str | None = None,
-    ) -> None:
-        self._columns = columns
-        self._zip_encoding = zip_encoding
-        self._work_dir = work_dir
-        self._folder_name = folder_name or unpacked.folder_name()
+    def __init__(self, setup: Setup | None = None) -> None:
+        self._setup = setup or Setup.of(Config())
         self._rows = TableRows(_opened)
         self._listing: Iterator[MembersListed] = iter(())
 
@@ -95,11 +79,11 @@ class Containers:
         plain = self._plain(path, version)
         with _opened(plain) as file:
             if path.lower().endswith(".parquet"):
-                entries = table_entries(file, version, *self._columns)
+                entries = table_entries(file, version, self._setup.document_column, self._setup.name_column)
             elif plain.lower().endswith(".tar"):
                 entries = tar_entries(file, version[1])
             else:
-                entries = zip_entries(file, self._zip_encoding)
+                entries = zip_entries(file, self._setup.zip_encoding)
             is_last = False
             while not is_last:
                 members, skipped, problem = list[Member](), Counter[str](), None
@@ -141,8 +125,8 @@ class Containers:
         """Where a container of this version is read: a compressed tar where it is unpacked. Raises PageError."""
         if not is_compressed(path):
             return path
-        with _unpacking_into(self._work_dir or "the usual place"):
-            return str(own_folder(self._work_dir, self._folder_name) / tar_name(path, version))
+        with _unpacking_into(self._setup.work_dir or "the usual place"):
+            return str(own_folder(self._setup.work_dir, self._setup.folder_name) / tar_name(path, version))
 
 
 def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
