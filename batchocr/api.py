@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -186,18 +186,14 @@ def find_inputs(config: Config, inputs: Inputs, out: Path | None = None) -> Foun
 
 def _hint(given: Any, asked: Sequence[str | Document], out: Path | None) -> str:
     """What else to say of INPUTs of which nothing was found. asked: the INPUTs one by one."""
-    if isinstance(given, tuple) and all(isinstance(each, str) and not os.path.exists(each) for each in given):
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str):
         return "; if a pair is a name and its document, the content must be bytes"
-    earlier = metadata_of_rows(out) if out else None
-    known = {*earlier.input_roots, *earlier.containers} if earlier else set()
-    for path in asked:
-        if isinstance(path, str) and (path in known or os.path.abspath(path) in known) and not _holds_anything(path):
+    with suppress(OSError):  # the current folder is gone
+        known = {*earlier.input_roots, *earlier.containers} if out and (earlier := metadata_of_rows(out)) else set()
+        absent = [each for each in asked if isinstance(each, str) and not os.path.isfile(each)]
+        if not known.isdisjoint([*absent, *map(os.path.abspath, absent)]):
             return "; rows of the table came from there, and are kept: is it mounted?"
     return ""
-
-
-def _holds_anything(path: str) -> bool:
-    return bool(os.listdir(path)) if os.path.isdir(path) else os.path.exists(path)
 
 
 def _as_input(given: Any) -> str | Document:

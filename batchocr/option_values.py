@@ -145,7 +145,7 @@ def _checked_device(device: str) -> str:
 def _checked_encoding(name: str) -> str:
     """The one name of an encoding that has several."""
     with suppress(LookupError, UnicodeError):
-        if b"a/\\.pdf".decode(name) == "a/\\.pdf":
+        if b"a/\\u0041".decode(name, "surrogateescape") == "a/\\u0041":
             return codecs.lookup(name).name
     raise ValueError("should be an encoding that Python knows, in which ASCII is ASCII: gbk, cp932, cp866")
 

@@ -58,8 +58,9 @@ def compare(
     one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
     settings = different_settings(one.metadata, other.metadata)
     selections = [selection_together([part.metadata for part in table.parts]) or {} for table in (one, other)]
-    if any("shard" in selection for selection in selections):
-        settings["shard"] = selections[0].get("shard"), selections[1].get("shard")
+    here, there = (selection.get("shard") for selection in selections)
+    if here != there:
+        settings["shard"] = here, there
     rows = comparison.matched(one.rows(), other.rows())
     pairs = counting_bar(rows, what="comparing", unit="rows")
     found = comparison.compare(pairs, num_top=num_top, common=common)

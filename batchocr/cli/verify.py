@@ -63,13 +63,13 @@ def verify(
     from batchocr.cli.verifier import Verifier, as_flags, asked_for, tables_among
     from batchocr.tables.opened import find_tables, read_metadata
     from batchocr.tables.page_list import documents_asked_for
-    from batchocr.tables.schema import missing_shards, selection_together
+    from batchocr.tables.schema import missing_shards, selection_of, selection_together
 
     options.refuse_both("--quiet", quiet, "--json", as_json)
     tables, inputs = tables_among(find_tables(out), inputs)
     several = [read_metadata(table) for table in tables]
     selection = selection_together(several)
-    shard: str | None = flags.get("shard")
+    shard = selection_of(make_config(dict(flags), recipe)).get("shard")
     # With rows that failed, an archive that has not changed is known all the same.
     told = asked_for(selection or {}, shard) | several[0].naming
     config = make_config({"retry_failed": False} | told | dict(flags), recipe)
@@ -87,7 +87,7 @@ def verify(
     allowed = {"failed"} if strict else {"failed", "gone"}
     remarks = verifier.exceeded()
     exit_code = ExitCode.TOO_MANY_FAILURES if counts.keys() - allowed or remarks else ExitCode.DONE
-    if counts["missing"] and (missing := missing_shards(selection)):
+    if counts["missing"] and shard is None and (missing := missing_shards(selection)):
         remarks = [f"no table is of shard {missing}", *remarks]
     if as_json:
         print_out(json.dumps({"findings": findings, **_as_json(verifier, counts), "exit_code": exit_code}, indent=2))

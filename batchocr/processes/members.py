@@ -6,10 +6,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from batchocr.data import Document, Failure, counted
+from batchocr.errors import UsageError
 from batchocr.processes.messages import Failed, ListMembers, MembersListed
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
@@ -57,7 +59,12 @@ def list_within(containers: Sequence[Document], pool: WorkerPool) -> list[Within
     """What is within each of the files. What had to be unpacked for that is removed when this process ends. Raises
     BatchOcrError if no worker can be started."""
     found = [Within(container) for container in containers]
-    said_s, unpacked = time.monotonic(), set[str]()
+    if any(is_compressed(container.path) for container in containers):
+        with suppress(OSError, UsageError):  # whoever unpacks one says it
+            folder = own_folder(pool.setup.work_dir, pool.setup.folder_name)
+            delete_at_end(folder)
+            logger.info("compressed tars are unpacked into %s, and that is removed at the end", folder)
+    said_s = time.monotonic()
     tasks = (ListMembers(index, container.path) for index, container in enumerate(containers))
     for worker, message in pool.map(tasks, pool.setup.page_timeout_s):
         if isinstance(message, Loss | Failed):
@@ -70,11 +77,6 @@ def list_within(containers: Sequence[Document], pool: WorkerPool) -> list[Within
                 worker.send(ListMembers(message.task_id, path, goes_on=True))
             elif not found[message.task_id].documents:
                 logger.info("%s holds no document", path)
-            if is_compressed(path) and path not in unpacked:
-                unpacked.add(path)
-                folder = own_folder(pool.setup.work_dir, pool.setup.folder_name)
-                logger.info("%s is unpacked into %s, and that is removed at the end", path, folder)
-                delete_at_end(folder)
             if time.monotonic() - said_s > _NOTICE_S:
                 said_s = time.monotonic()
                 num_found = sum(len(each.documents) for each in found)

@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -59,17 +59,16 @@ def tar_name(container: str, version: tuple[int, int]) -> str:
     return f"{hashlib.sha256(repr((real, version)).encode()).hexdigest()[:32]}.tar"
 
 
-def take_over(folder: Path, name: str) -> None:
-    """Move the file of this name into the folder if a killed run has left it, and delete what else such runs left."""
-    for left in {path.parent for path in folder.parent.glob(f"{_PREFIX}*/*.tar*")} - {folder}:
-        with suppress(OSError), ExitStack() as closing:  # it is that of a run that is at work, or of another user
-            if is_private(left):
-                lock = _open_lock(left)
-                closing.callback(os.close, lock)
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with suppress(FileNotFoundError):
-                    os.rename(left / name, folder / name)
-                shutil.rmtree(left)
+def take_over(folder: Path) -> None:
+    """Move into the folder what killed runs have unpacked beside it, and delete what else they left."""
+    for left in {*folder.parent.glob(f"{_PREFIX}*")} - {folder}:
+        with suppress(OSError):  # it is that of a run that is at work or of another user, or has just gone
+            if is_private(left) and any(left.glob("*.tar*")):  # else it may be one that is just being made
+                with os.fdopen(_open_lock(left)) as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    for tar in left.glob("*.tar"):
+                        tar.rename(folder / tar.name)
+                    shutil.rmtree(left)
 
 
 def _open_lock(folder: Path) -> int:

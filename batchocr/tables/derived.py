@@ -37,10 +37,7 @@ def read_metadata(path: Path) -> RunMetadata:
             _require_columns(path, first)
         return nothing
     with reading(path):
-        try:
-            schema = pq.read_schema(path)
-        except pa.ArrowException as error:
-            raise OutputError(f"{path} is no table, or is damaged: {error}") from error
+        schema = pq.read_schema(path)
     _require_columns(path, schema.names)
     return decode_metadata(schema.metadata) or nothing
 

@@ -63,6 +63,8 @@ class Items:
             (self.degraded, pages, "page", "came out incomplete", "--max-degraded-rate", max_degraded_rate),
             (doubtful, pages, "page", "are doubtful", "--max-doubtful-rate", max_doubtful_rate),
         )
+        if self.skipped == self.found > 0:
+            return [f"nothing was read: {counted(self.skipped, 'row')} skipped, and no other"]
         return [
             f"{count:,} of {counted(total, noun)} {what}, more than {option} {allowed:g} allows"
             for count, total, noun, what, option, allowed in shares

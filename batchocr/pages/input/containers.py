@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -45,6 +46,8 @@ _STEP_ENTRIES: Final = 1000
 _STEP_S: Final = 0.5
 _MAX_ENTRIES: Final = 10_000_000
 _UNPACKED_AT_ONCE: Final = 16 << 20
+_SYNCED_AT_ONCE: Final = 64
+"""Pieces, which are a GiB."""
 _LEAST_FREE_BYTES: Final = 1 << 30
 """So much is left on the disk on which a compressed tar is unpacked."""
 
@@ -154,21 +157,22 @@ def _unpack(path: str, version: tuple[int, int], folder: Path) -> Iterator[None]
                 break
             yield
             time.sleep(_LOCK_WAIT_S)
-        take_over(folder, name)
+        take_over(folder)
         if (folder / name).exists():
             return
         if _version_of(path) != version:
             raise ChangedError(_CHANGED)
         file.truncate(0)
-        yield  # so that the run knows what to remove, whatever comes of it
         with _packed_stream(packed, is_zstd=path.lower().endswith("zst")) as stream:
-            while data := stream.read(_UNPACKED_AT_ONCE):
+            for number, data in enumerate(iter(partial(stream.read, _UNPACKED_AT_ONCE), b""), 1):
                 if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES + len(data):
                     raise TooLargeError(f"there is no room to unpack it in {folder}: --work-dir names another place")
                 file.write(data)
+                if number % _SYNCED_AT_ONCE == 0:
+                    os.fsync(file.fileno())  # all at the end might take longer than a step may
                 yield
         file.flush()
-        os.fsync(file.fileno())
+        os.fsync(file.fileno())  # or after a power loss the next run would take over a part of it
         os.rename(file.name, folder / name)
 
 

@@ -132,7 +132,7 @@ def find_documents(
     }
     for folder in empty:
         if os.listdir(folder):
-            logger.warning("nothing in %s is read: its files are hidden, or skipped by their suffix", folder)
+            logger.warning("nothing in %s is read: hidden files and other suffixes are skipped", folder)
     empty |= {path: f"{each.container.source}/" for path, each in within.items() if each.version is None}
     names = tuple(valid_text(given if isinstance(given, str) else given.source) for given in inputs[:_MAX_TOLD])
     whole = _whole(within, documents, setup)
@@ -258,11 +258,11 @@ def _nothing_found(
     problems = {document.path: found for document in documents if (found := document.problem)}
     said = "; ".join(found.message for found in islice(problems.values(), _MAX_NAMED))
     paths = {given for given in inputs if isinstance(given, str) and not (is_uri(given) or WILDCARD.search(given))}
-    if 0 < len(inputs) <= len(problems) and all(
-        path in paths
-        if found.kind == "not_found"
-        else found.kind == "unsupported" and path.lower().endswith(".parquet")
-        for path, found in problems.items()
+    kinds = {path: found.kind for path, found in problems.items() if path in paths or found.kind != "not_found"}
+    if (
+        inputs
+        and len({*map(str, inputs)}) <= len(kinds) == len(problems)
+        and {*kinds.values()} <= {"not_found", "unsupported"}
     ):
         return UsageError(f"{said}; there is nothing to read")
     names = [given.source if isinstance(given, Document) else given for given in inputs[:_MAX_NAMED]]
