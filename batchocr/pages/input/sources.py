@@ -257,13 +257,10 @@ def _nothing_found(
     table that has no such column; a prefix or a glob may have something tomorrow."""
     problems = {document.path: found for document in documents if (found := document.problem)}
     said = "; ".join(found.message for found in islice(problems.values(), _MAX_NAMED))
-    paths = {given for given in inputs if isinstance(given, str) and not (is_uri(given) or WILDCARD.search(given))}
-    kinds = {path: found.kind for path, found in problems.items() if path in paths or found.kind != "not_found"}
-    if (
-        inputs
-        and len({*map(str, inputs)}) <= len(kinds) == len(problems)
-        and {*kinds.values()} <= {"not_found", "unsupported"}
-    ):
+    given = {*map(str, inputs)}
+    paths = {name for name in given if not (is_uri(name) or WILDCARD.search(name))}
+    kinds = {found.kind if found.kind != "not_found" or path in paths else None for path, found in problems.items()}
+    if 0 < len(given) <= len(problems) and kinds <= {"not_found", "unsupported"}:
         return UsageError(f"{said}; there is nothing to read")
     names = [given.source if isinstance(given, Document) else given for given in inputs[:_MAX_NAMED]]
     texts = ["stdin, which names none" if name == "-" else valid_text(name) for name in names]
