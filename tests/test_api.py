@@ -22,7 +22,7 @@ from PIL import Image
 import batchocr
 from batchocr import Ocr, PageResult
 from batchocr.data import Completion
-from batchocr.errors import EngineError, ModelError, UsageError
+from batchocr.errors import BatchOcrError, EngineError, ModelError, UsageError
 from batchocr.processes.questions import Questions
 from batchocr.tables.files import report_path
 from tests.support.process_template import USE
@@ -182,6 +182,10 @@ def test_what_cannot_be_asked_for_is_refused(model: Path, tmp_path: Path) -> Non
         batchocr.process(tmp_path / "none", model=model)
     with pytest.raises(UsageError, match="content must be bytes"):
         batchocr.process(("a.txt", "text"), model=model)
+    for inputs in ((), ("none",), ("none", tmp_path / "none")):
+        with pytest.raises(BatchOcrError) as caught:
+            batchocr.process(inputs, model=model)
+        assert "bytes" not in str(caught.value)
     with pytest.raises(UsageError, match="did you mean 'workers'"):
         batchocr.process(tmp_path, worker=2)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="the recipe gpu9 cannot be read"):

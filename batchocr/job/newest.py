@@ -13,20 +13,18 @@ from batchocr.tables.journal import Journal
 
 def find_newest(plan: RowPlan, journal: Journal) -> tuple[list[str], Items] | None:
     """The newest documents, by `source`, and what became of their rows. If these are too few to be judged, those that
-    the table remembers are among them. None if the run continues no table, as all are new then."""
+    the table remembers are among them, whether or not this run looks at them. None if the run continues no table, as
+    all are new then."""
     if plan.settled is None or journal.earlier is None:
         return None
-    table, remembered = plan.settled.table, {*journal.earlier.metadata.newest}
-    new, others = dict[str, list[Status]](), dict[str, list[Status]]()
-    for index in range(len(plan.documents)) if remembered else plan.states:
-        source, state = valid_text(plan.documents[index].source), plan.given(index)
-        is_new = state is not None and all(row.doc_id != state.doc_id for row in table.rows(source))
-        if is_new or source in remembered:
-            (new if is_new else others)[source] = [
-                row.status
-                for row in journal.rows(source)
-                if state is None or (row.doc_id == state.doc_id and row.page_index in (state.rows or ()))
-            ]
-    newest = new if sum(map(len, new.values())) >= ENOUGH_ROWS else new | others
+    newest = dict[str, list[Status]]()
+    for index, state in plan.all_given():
+        source = valid_text(plan.documents[index].source)
+        if all(row.doc_id != state.doc_id for row in plan.settled.table.rows(source)):
+            rows = (row for row in journal.rows(source) if row.doc_id == state.doc_id)
+            newest[source] = [row.status for row in rows if row.page_index in (state.rows or ())]
+    if sum(map(len, newest.values())) < ENOUGH_ROWS:
+        remembered = journal.earlier.metadata.newest
+        newest = {source: [row.status for row in journal.rows(source)] for source in remembered} | newest
     statuses = Counter(status for rows in newest.values() for status in rows)
-    return sorted(newest), Items.of(statuses, found=statuses.total())
+    return sorted(source for source, rows in newest.items() if rows), Items.of(statuses, found=statuses.total())

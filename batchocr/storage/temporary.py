@@ -45,10 +45,10 @@ def work_folder(work_dir: str | os.PathLike[str] | None) -> Path:
         raise UsageError("this user has no home folder to work in: --work-dir names a place") from error
 
 
-def is_private(folder: Path) -> bool:
-    """Whether it is a folder of this user, not a link, in which not everybody may write. Raises OSError."""
+def is_private(folder: Path, closed_to: int = stat.S_IRWXG | stat.S_IRWXO) -> bool:
+    """Whether it is a folder of this user, not a link, that lacks these modes. Raises OSError."""
     at = os.lstat(folder)
-    return stat.S_ISDIR(at.st_mode) and at.st_uid == os.geteuid() and not at.st_mode & stat.S_IWOTH
+    return stat.S_ISDIR(at.st_mode) and at.st_uid == os.geteuid() and not at.st_mode & closed_to
 
 
 @contextmanager

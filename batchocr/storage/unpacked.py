@@ -10,8 +10,8 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
-import shutil
 import tempfile
 from contextlib import suppress
 from functools import cache
@@ -22,6 +22,9 @@ from batchocr.storage.temporary import is_private, work_folder
 from batchocr.storage.uris import is_uri
 
 _PREFIX: Final = "unpacked-"
+_LOCK: Final = "lock"
+_OURS: Final = re.compile("lock|[0-9a-f]{32}[.]tar([.]part)?")
+"""The names of files in such a folder."""
 _locked: Final[set[Path]] = set()
 """The folders of which this process has the lock."""
 
@@ -46,7 +49,8 @@ def own_folder(work_dir: str | None, name: str) -> Path:
             if folder not in _locked:
                 _locked.add(folder)
                 with suppress(OSError):  # without locks, nobody takes anything over
-                    fcntl.flock(_open_lock(folder), fcntl.LOCK_SH)
+                    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+                    fcntl.flock(lock, fcntl.LOCK_SH)
             return folder
         with suppress(OSError):  # another worker has just asked the same
             folder.rmdir()
@@ -63,13 +67,14 @@ def take_over(folder: Path) -> None:
     """Move into the folder what killed runs have unpacked beside it, and delete what else they left."""
     for left in {*folder.parent.glob(f"{_PREFIX}*")} - {folder}:
         with suppress(OSError):  # it is that of a run that is at work or of another user, or has just gone
-            if is_private(left) and any(left.glob("*.tar*")):  # else it may be one that is just being made
-                with os.fdopen(_open_lock(left)) as lock:
+            names = os.listdir(left)
+            # Else it is not ours, or only just being made.
+            if is_private(left) and len(names) > 1 and all(map(_OURS.fullmatch, names)):
+                with os.fdopen(os.open(left / _LOCK, os.O_RDWR | os.O_NOFOLLOW)) as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    for tar in left.glob("*.tar"):
-                        tar.rename(folder / tar.name)
-                    shutil.rmtree(left)
-
-
-def _open_lock(folder: Path) -> int:
-    return os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+                    for name in names:
+                        if name.endswith(".tar"):
+                            os.rename(left / name, folder / name)
+                        else:
+                            os.unlink(left / name)
+                    os.rmdir(left)

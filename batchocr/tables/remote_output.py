@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -151,7 +152,7 @@ class OutputPlace:
         own, elsewhere = self.path.parent, "--work-dir names another place"
         try:
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not is_private(own):
+            if not is_private(own, closed_to=stat.S_IWOTH):  # its group may be of this user alone
                 raise OutputError(
                     f"{own}, where the table is made, is a link, another user's, or open to all: what is there may be "
                     f"anybody's. If it is yours, `chmod 700` it; else {elsewhere}"

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from batchocr.config import Config
 from batchocr.data import Block, PageResult, valid_text
@@ -89,7 +89,7 @@ class RunMetadata:
     """The commit of a model from Hugging Face; empty for a local folder."""
     input_roots: tuple[str, ...] = ()
     """The folders below which the documents were, absolute."""
-    selection: Mapping[str, str] | None = None
+    selection: Annotated[Mapping[str, str], AfterValidator(lambda selection: _possible(selection))] | None = None
     """What of the input was asked for: `pages`, `only`, `limit`, `sample_documents` and `shard` as the options say
     them, without those that ask for all; of merged tables several shards, as in 1/4,3/4. None if it is not known."""
     containers: Mapping[str, WholeContainer] = field(default_factory=dict)
@@ -250,6 +250,14 @@ def missing_shards(selection: Mapping[str, str] | None) -> str:
     missing = (f"{index}/{count}" for count, index in every if (count, index) not in shards)
     named = list(islice(missing, _MAX_NAMED + 1))
     return ", ".join(named if len(named) <= _MAX_NAMED else [*named[:-1], "…"])
+
+
+def _possible(selection: Mapping[str, str]) -> Mapping[str, str]:
+    """The selection. Raises ValueError if a value in it is none that an option takes."""
+    _shards(selection)
+    for name in ("limit", "sample_documents"):
+        int(selection.get(name, 1))
+    return selection
 
 
 def _shards(selection: Mapping[str, str]) -> set[tuple[int, int]]:

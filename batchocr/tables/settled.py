@@ -81,11 +81,14 @@ def version_of(document: Document) -> Version:
 
 
 def possible(table: pa.Table) -> pa.Table:
-    """The table. Raises ValueError, which names the column, if a row is of a page that no document can have."""
-    for name in {"page_index", "page_count"} & {*table.column_names}:
-        for value in pc.min_max(table[name]).as_py().values():
+    """The table. Raises ValueError, which names the column, if a row is of a page that no document can have, or has a
+    status that is none."""
+    for name in ("page_index", "page_count"):
+        for value in pc.min_max(table[name]).as_py().values() if name in table.column_names else ():
             if not 0 <= (value or 0) <= MAX_PAGES:
                 raise ValueError(f"{name}: no document has {value}")
+    if "status" in table.column_names and not {*pc.unique(table["status"]).to_pylist()} <= {*STATUSES}:
+        raise ValueError("status: a row has one that is none")
     return table
 
 

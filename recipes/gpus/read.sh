@@ -24,7 +24,7 @@ for _ in 1 2 3 4 5 6; do
     case $code in
         0) exec /opt/batchocr/bin/batchocr verify /data/out/results.parquet /data/in ;;
         3) /opt/batchocr/bin/batchocr verify /data/out/results.parquet /data/in; exit 3 ;;
-        1 | 5 | 6 | 75 | 137) sleep 60 ;; # may be temporary; 75: a store does not answer; 137: it was killed
+        1 | 5 | 6 | 75 | 134 | 137 | 139 | 143) sleep 60 ;; # may be temporary; 75: a store does not answer; above 128: killed
         *) exit "$code" ;;
     esac
 done

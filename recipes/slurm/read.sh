@@ -27,6 +27,6 @@ code=$?
 
 case $code in
     75 | 130) [ "${SLURM_RESTART_COUNT:-0}" -ge 50 ] || scontrol requeue "$SLURM_JOB_ID" ;; # stopped before the end
-    1 | 5 | 6 | 137) [ "${SLURM_RESTART_COUNT:-0}" -ge 5 ] || scontrol requeue "$SLURM_JOB_ID" ;; # may be temporary; 137: it was killed
+    1 | 5 | 6 | 134 | 137 | 139 | 143) [ "${SLURM_RESTART_COUNT:-0}" -ge 5 ] || scontrol requeue "$SLURM_JOB_ID" ;; # may be temporary; above 128: it was killed
 esac
 exit "$code"

@@ -257,7 +257,8 @@ def test_a_limit_of_a_shard_is_none_of_the_whole(tmp_path: Path, documents: Path
     out = write(tmp_path / "part-1.parquet", ROWS[:2], of_run(shard="3/4", limit="2"))
     assert verify(out, documents)[1][:2] == [MISSING[2], "missing   b.pdf: has no row"]
     said = "2 rows expected (checked: only --limit 2 --shard 3/4): nothing wrong"
-    assert verify(out, documents, "--shard", "3/4") == (0, [said])
+    for shard in ("3/4", "03/4"):
+        assert verify(out, documents, "--shard", shard) == (0, [said])
     write(tmp_path / "part-2.parquet", ROWS[3:], of_run(shard="1/4", limit="2"))
     code, lines = verify(tmp_path / "part-*.parquet", documents, "--max-page-error-rate", "1")
     assert (code, lines[0]) == (3, MISSING[2])
@@ -283,6 +284,7 @@ def test_the_table_of_one_shard_is_compared_with_its_documents_alone(tmp_path: P
         *(3, "missing   b.pdf: has no row"),
         "gone      a.pdf: is in the table but not in the input",
     )
+    assert "no table is of shard" not in lines[-1]
     assert verify(out, documents, "--shard", "4/3")[0] == 2
 
 

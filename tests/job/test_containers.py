@@ -435,17 +435,18 @@ import os, signal, sys
 from batchocr.config import Config
 from batchocr.pages.input.sources import find_documents
 from batchocr.processes.messages import Setup
-find_documents(["x.tar.gz"], setup=Setup.of(Config(work_dir="work")))
+ending, *inputs = sys.argv[1:]
+find_documents(inputs, setup=Setup.of(Config(work_dir="work")))
 print("listed", flush=True)
-if sys.argv[1] == "killed":
+if ending == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 sys.stdin.read()
 """
 """A run that has listed a tar, and then is killed or goes on until its standard input ends."""
 
 
-def listed_in_another_process(ending: str) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", LISTING, ending]
+def listed_in_another_process(ending: str, *inputs: str) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", LISTING, ending, *(inputs or ["x.tar.gz"])]
     other = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None
     assert other.stdout.readline() == "listed\n"
@@ -473,11 +474,29 @@ def test_what_a_killed_run_has_unpacked_is_taken_over_and_what_else_it_left_is_d
     make_tar(folder, "x.tar.gz", NAMES)
     listed_in_another_process("killed").communicate()
     [(inode, left)] = unpacked_tars().items()
-    (left.parent / "of another.tar.part").write_bytes(b"not all of it")
+    (left.parent / f"{'0' * 32}.tar.part").write_bytes(b"not all of it")
     with listed_in_another_process("at work") as other:
         assert list(unpacked_tars()) == [inode]
         assert len(os.listdir("work")) == 1
         other.communicate("")
+
+
+def test_all_tars_that_a_killed_run_has_unpacked_are_taken_over(folder: Path) -> None:
+    for path in ("x.tar.gz", "other.tar.gz"):
+        make_tar(folder, path, NAMES)
+    listed_in_another_process("killed", "x.tar.gz", "other.tar.gz").communicate()
+    inodes = unpacked_tars().keys()
+    assert len(inodes) == 2
+    with listed_in_another_process("at work", "other.tar.gz") as other:
+        assert unpacked_tars().keys() == inodes
+        other.communicate("")
+
+
+def test_a_tar_that_cannot_be_unpacked_leaves_nothing_behind() -> None:
+    Path("x.tar.gz").write_bytes(b"no")
+    with listed_in_another_process("at work", "x.tar.gz", str(Path(__file__))) as other:
+        other.communicate("")
+    assert os.listdir("work") == []
 
 
 def test_what_a_killed_run_has_unpacked_in_part_is_unpacked_anew(folder: Path) -> None:
@@ -490,15 +509,28 @@ def test_what_a_killed_run_has_unpacked_in_part_is_unpacked_anew(folder: Path) -
         other.communicate("")
 
 
-def test_nothing_is_taken_over_that_others_may_have_made(folder: Path) -> None:
-    """A tar under the name that a run would give it, in a folder that is open to all, or behind a link."""
+@pytest.mark.parametrize("mine", ["notes.txt", "book.tar", f"{'0' * 32}.tar"])
+def test_a_folder_of_the_user_that_is_called_alike_stays_as_it_is(folder: Path, mine: str) -> None:
+    make_tar(folder, "x.tar.gz", NAMES)
+    for name in ("book.tar", "sub/page.tar", mine):
+        Path("work/unpacked-mine", name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path("work/unpacked-mine", name).touch()
+    before = sorted(Path("work").rglob("*"))
+    with listed_in_another_process("at work") as other:
+        other.communicate("")
+    assert sorted(Path("work").rglob("*")) == before
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_nothing_is_taken_over_that_others_may_have_made(folder: Path, mode: int) -> None:
+    """A tar under the name that a run would give it, in a folder that is open to others, or behind a link."""
     make_tar(folder, "x.tar.gz", NAMES)
     listed_in_another_process("killed").communicate()
     [left] = unpacked_tars().values()
     made = left.parent.rename(left.parents[1] / "unpacked-by another")
     for tar in made.glob("*.tar"):
         tar.write_bytes(b"forged")
-    made.chmod(0o777)
+    made.chmod(mode)
     Path("work/unpacked-link").symlink_to(made, target_is_directory=True)
     listing = Containers(replace(Setup.of(Config(work_dir="work")), folder_name="unpacked-own"))
     assert whole_list(listing, "x.tar.gz") == list(NAMES)
@@ -576,6 +608,15 @@ def test_a_place_in_a_table_with_nothing_in_it_is_skipped_and_not_failed(folder:
     assert said_by("verify", "out.parquet", "x.parquet", "--max-degraded-rate", "1")[0] == 0
 
 
+def test_a_table_that_has_nothing_in_any_place_is_not_read_well(options: dict[str, Any]) -> None:
+    """As a column of Hugging Face's structs whose files lie elsewhere."""
+    nowhere = pa.array([{"bytes": None, "path": "a.png"}], pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    pq.write_table(pa.table({"image": nowhere}), "x.parquet")
+    report = batchocr.run("x.parquet", out="out.parquet", **options)
+    assert (report.exit_code, report.exceeded) == (3, ["nothing was read: 1 row skipped, and no other"])
+    assert said_by("verify", "out.parquet", "x.parquet")[0] == 3
+
+
 def test_what_cannot_be_listed_is_a_row_of_the_archive_itself(folder: Path) -> None:
     make_tar(folder, "x.tar", NAMES)
     data = Path("x.tar").read_bytes()
@@ -583,6 +624,12 @@ def test_what_cannot_be_listed_is_a_row_of_the_archive_itself(folder: Path) -> N
     documents = find_documents(["x.tar"]).documents
     assert [document.source for document in documents] == ["x.tar/a.pdf", "x.tar/b/two pages.pdf", "x.tar"]
     assert [problem_kind(document) for document in documents] == [None, None, "damaged"]
+
+
+def test_an_archive_that_cannot_be_listed_is_a_row_though_it_is_the_only_input(options: dict[str, Any]) -> None:
+    Path("x.zip").write_bytes(b"no")
+    assert batchocr.run("x.zip", out="out.parquet", **(options | {"max_page_error_rate": 0})).exit_code == 3
+    assert [(row.source, row.error_kind) for row in read_rows(Path("out.parquet"))] == [("x.zip", "damaged")]
 
 
 def test_an_archive_that_holds_no_document_is_no_input(caplog: pytest.LogCaptureFixture) -> None:

@@ -217,6 +217,7 @@ def test_nothing_to_read_at_all_is_an_error(inputs: list[str]) -> None:
 @pytest.mark.parametrize("inputs", [["missing.pdf"], ["missing", "x.pdf/y"], ["@missing.txt"]])
 def test_inputs_none_of_which_exists_are_wrong_usage_and_the_reason_comes_first(inputs: list[str]) -> None:
     make("x.pdf")
+    inputs = [*inputs, *inputs]  # the same twice is no other
     with pytest.raises(UsageError, match=rf"^(the list )?{inputs[0].lstrip('@')} does not exist; .*nothing to read"):
         find_documents(inputs)
 

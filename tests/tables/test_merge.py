@@ -118,6 +118,15 @@ def test_a_table_of_some_shards_says_which_until_the_others_are_merged_too(tmp_p
     assert of_shards(alone) == "1/12"
 
 
+def test_what_a_night_has_left_to_be_judged_is_kept_of_every_part(tmp_path: Path) -> None:
+    parts = [
+        write(tmp_path / f"{name}.jsonl", [f"{name}.pdf"], replace(METADATA, newest=(f"{name}.pdf",))) for name in "ab"
+    ]
+    merge(parts, out := tmp_path / "all.jsonl")
+    metadata = table_for(out).read_metadata(out)
+    assert metadata is not None and metadata.newest == ("a.pdf", "b.pdf")
+
+
 def test_tables_of_shards_of_different_numbers_are_not_all(tmp_path: Path) -> None:
     metadata = [replace(METADATA, selection={"shard": shard, "pages": "1"}) for shard in ("1/2", "1/3")]
     parts = [write(tmp_path / f"{number}.jsonl", [f"{number}.pdf"], each) for number, each in enumerate(metadata)]

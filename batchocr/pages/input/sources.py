@@ -44,6 +44,8 @@ PageList = Mapping[str, Set[int] | None]
 Known = Callable[[Sequence[Document]], Iterable[Within]]
 """What says what is in some of these containers, which then need not be listed."""
 
+_NOTHING = ("not_found", "unreadable", "unsupported")
+"""What is wrong with an INPUT in which there is nothing to read; of another one, a row says what it is."""
 _MAX_NAMED = 10
 _MAX_TOLD = 100
 """How many inputs and problems an error message spells out."""
@@ -111,7 +113,7 @@ def find_documents(
     within = _within([document for document in kept.values() if not document.problem], setup, known)
     if within:
         kept = dict(_with_members(kept, within, search.skipped))
-    if all(document.problem and isinstance(real, str) for real, document in kept.items()):
+    if all(document.problem and document.problem.kind in _NOTHING for document in kept.values()):
         raise _nothing_found(inputs, kept.values(), search.skipped)
     named = list(_named(kept))
     documents = named if shard[1] == 1 else [document for document in named if in_shard(document.source, *shard)]
@@ -259,7 +261,7 @@ def _nothing_found(
     said = "; ".join(found.message for found in islice(problems.values(), _MAX_NAMED))
     given = {*map(str, inputs)}
     paths = {name for name in given if not (is_uri(name) or WILDCARD.search(name))}
-    kinds = {found.kind if found.kind != "not_found" or path in paths else None for path, found in problems.items()}
+    kinds = {found.kind if found.kind == "unsupported" or path in paths else None for path, found in problems.items()}
     if 0 < len(given) <= len(problems) and kinds <= {"not_found", "unsupported"}:
         return UsageError(f"{said}; there is nothing to read")
     names = [given.source if isinstance(given, Document) else given for given in inputs[:_MAX_NAMED]]
