@@ -155,10 +155,7 @@ def test_an_option_is_taken_in_every_form_that_it_is_declared_with(name: str, va
         ({"zip_encoding": "klingon"}, "--zip-encoding 'klingon': should be an encoding that Python knows"),
         ({"zip_encoding": "utf-16"}, "--zip-encoding 'utf-16': should be an encoding that Python knows"),
         ({"zip_encoding": "idna"}, "--zip-encoding 'idna': should be an encoding that Python knows"),
-        (
-            ({"zip_encoding": "unicode_escape"}, "--zip-encoding 'unicode_escape': should be an encoding that"),
-            ({"zip_encoding": "unicode_escape"}, "--zip-encoding 'unicode_escape': should be an encoding that"),
-        ),
+        ({"zip_encoding": "unicode_escape"}, "--zip-encoding 'unicode_escape': should be an encoding that"),
         ({"work_dir": "gs://bucket"}, "--work-dir 'gs://bucket': should be a path on this machine, not an address"),
     ],
 )

@@ -120,7 +120,7 @@ def kubernetes(machine: Machine) -> bool:
     verified += "; echo $? > verified"
     machine.install("kubectl", f'case "$*" in *={ended}*) ;; wait*) {later} ;; apply*verify.yaml) {verified} ;; esac')
     commands = re.findall(r"^#   (.+)$", text, re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 6 and commands.pop() == "kubectl get jobs"
     assert commands[0].startswith("kubectl delete ") and "read.yaml" in commands[0] and "verify.yaml" in commands[0]
     machine.run(["bash", "-c", "\n".join(commands) + "; kill $(jobs -p) 2>/dev/null"])
     return ended == "complete" and (machine.root / "verified").read_text() == "0\n"
