@@ -96,6 +96,21 @@ def test_a_night_that_failed_whole_ends_with_3_and_so_does_its_retry_until_enoug
     assert run(documents, out).exit_code == 0
 
 
+def test_what_failed_is_remembered_by_runs_that_do_not_look_at_it(documents: Path) -> None:
+    out = read(documents)
+    new = add_broken(documents, 25)
+    assert run(documents, out).exit_code == 3
+    written = out.read_bytes()
+    assert run(documents, out, sample_documents=1).exit_code == 3
+    for path in new:
+        path.rename(documents.parent / path.name)  # as where a disk is not mounted
+    assert run(documents, out).exit_code == 3
+    assert out.read_bytes() == written
+    for path in new:
+        (documents.parent / path.name).rename(path)
+    assert run(documents, out).exit_code == 3
+
+
 def test_what_was_accepted_once_is_old(documents: Path) -> None:
     out = read(documents)
     add_broken(documents, 25)
