@@ -163,7 +163,9 @@ def _unpack(path: str, version: tuple[int, int], folder: Path) -> Iterator[None]
         if _version_of(path) != version:
             raise ChangedError(_CHANGED)
         file.truncate(0)
-        with _packed_stream(packed, is_zstd=path.lower().endswith("zst")) as stream:
+        is_zstd = path.lower().endswith("zst")
+        # Behind a gzip there may be zeros, with which backups fill a block: Arrow calls that damaged.
+        with pa.CompressedInputStream(packed, "zstd") if is_zstd else gzip.GzipFile(fileobj=packed) as stream:
             for number, data in enumerate(iter(partial(stream.read, _UNPACKED_AT_ONCE), b""), 1):
                 if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES + len(data):
                     raise TooLargeError(f"there is no room to unpack it in {folder}: --work-dir names another place")
@@ -174,11 +176,6 @@ def _unpack(path: str, version: tuple[int, int], folder: Path) -> Iterator[None]
         file.flush()
         os.fsync(file.fileno())  # or after a power loss the next run would take over a part of it
         os.rename(file.name, folder / name)
-
-
-def _packed_stream(packed: BinaryIO, *, is_zstd: bool) -> gzip.GzipFile | pa.CompressedInputStream:
-    """What is packed. Behind a gzip, zeros are left out, with which backups fill a block: Arrow calls that damaged."""
-    return pa.CompressedInputStream(packed, "zstd") if is_zstd else gzip.GzipFile(fileobj=packed)
 
 
 @contextmanager
