@@ -11,10 +11,10 @@ from batchocr.job.stats.report import ENOUGH_ROWS, Items
 from batchocr.tables.journal import Journal
 
 
-def find_newest(plan: RowPlan, journal: Journal) -> tuple[list[str], Items] | None:
-    """The newest documents, by `source`, and what became of their rows. If these are too few to be judged, those that
-    the table remembers are among them, whether or not this run looks at them. None if the run continues no table, as
-    all are new then."""
+def find_newest(plan: RowPlan, journal: Journal, *, prune: bool) -> tuple[list[str], Items] | None:
+    """The newest documents, by `source`, and what became of their rows, but for those that were skipped. If these are
+    too few to be judged, those that the table remembers are among them, whether or not this run looks at them. prune:
+    whether rows of documents that are gone go. None if the run continues no table, as all are new then."""
     if plan.settled is None or journal.earlier is None:
         return None
     newest = dict[str, list[Status]]()
@@ -23,8 +23,11 @@ def find_newest(plan: RowPlan, journal: Journal) -> tuple[list[str], Items] | No
         if all(row.doc_id != state.doc_id for row in plan.settled.table.rows(source)):
             rows = (row for row in journal.rows(source) if row.doc_id == state.doc_id)
             newest[source] = [row.status for row in rows if row.page_index in (state.rows or ())]
+    newest = {source: rows for source, rows in newest.items() if {*rows} - {"skipped"}}
     if sum(map(len, newest.values())) < ENOUGH_ROWS:
-        remembered = journal.earlier.metadata.newest
+        remembered = {*journal.earlier.metadata.newest}
+        if prune and remembered:
+            remembered &= {valid_text(document.source) for document in plan.documents}
         newest = {source: [row.status for row in journal.rows(source)] for source in remembered} | newest
     statuses = Counter(status for rows in newest.values() for status in rows)
     return sorted(source for source, rows in newest.items() if rows), Items.of(statuses, found=statuses.total())

@@ -74,7 +74,7 @@ def read_into_table(
             warn_of_documents_without_rows(run.plan, config)
             journal.worsened |= count_worsened(run.plan, journal)
             warn_of_worsened(journal.worsened)
-            sources, newest = find_newest(run.plan, journal) or ([], None)
+            sources, newest = find_newest(run.plan, journal, prune=config.prune) or ([], None)
             if run.plan.is_complete:
                 require_rows(run.plan, config)
                 rows = OutputRows(run.plan, journal, found, prune=config.prune)

@@ -67,12 +67,12 @@ def take_over(folder: Path) -> None:
     """Move into the folder what killed runs have unpacked beside it, and delete what else they left."""
     for left in {*folder.parent.glob(f"{_PREFIX}*")} - {folder}:
         with suppress(OSError):  # it is that of a run that is at work or of another user, or has just gone
-            names = os.listdir(left)
+            files = {file.name: file.is_file(follow_symlinks=False) for file in os.scandir(left)}
             # Else it is not ours, or only just being made.
-            if is_private(left) and len(names) > 1 and all(map(_OURS.fullmatch, names)):
+            if is_private(left) and len(files) > 1 and all(files.values()) and all(map(_OURS.fullmatch, files)):
                 with os.fdopen(os.open(left / _LOCK, os.O_RDWR | os.O_NOFOLLOW)) as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    for name in names:
+                    for name in sorted(files):  # the lock is the last of them
                         if name.endswith(".tar"):
                             os.rename(left / name, folder / name)
                         else:

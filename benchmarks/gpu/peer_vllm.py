@@ -21,12 +21,13 @@ import os
 import sys
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import torch
@@ -174,7 +175,10 @@ def replay_together(shares: list[Share]) -> tuple[Replayed, dict[str, Value]]:
     with context.Manager() as manager:
         all_are_warm = manager.Barrier(len(shares))
         futures = [pool.submit(replay_share, share, all_are_warm) for share in shares]
-        ended = [future.result() for future in as_completed(futures)]  # the first that fails is the cause
+        ended = []
+        for future in as_completed(futures):
+            with suppress(BrokenBarrierError):  # the process that broke it says why, perhaps after this one
+                ended.append(future.result())
     pool.shutdown(wait=False)  # one that does not end must not keep back what was measured
     parts = [part for part, _ in ended]
     together = Replayed(

@@ -515,6 +515,8 @@ def test_a_folder_of_the_user_that_is_called_alike_stays_as_it_is(folder: Path, 
     for name in ("book.tar", "sub/page.tar", mine):
         Path("work/unpacked-mine", name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         Path("work/unpacked-mine", name).touch()
+    Path("work/unpacked-other", f"{'0' * 32}.tar").mkdir(mode=0o700, parents=True)
+    Path("work/unpacked-other/lock").touch()
     before = sorted(Path("work").rglob("*"))
     with listed_in_another_process("at work") as other:
         other.communicate("")
@@ -615,6 +617,9 @@ def test_a_table_that_has_nothing_in_any_place_is_not_read_well(options: dict[st
     report = batchocr.run("x.parquet", out="out.parquet", **options)
     assert (report.exit_code, report.exceeded) == (3, ["nothing was read: 1 row skipped, and no other"])
     assert said_by("verify", "out.parquet", "x.parquet")[0] == 3
+    pq.write_table(pa.table({"pdf": [None, None, b"no PDF"]}), "x.parquet")
+    rates = {"max_page_error_rate": 0.9}
+    assert batchocr.run("x.parquet", out="other.parquet", **options | rates).exit_code == 3  # of the one that there is
 
 
 def test_what_cannot_be_listed_is_a_row_of_the_archive_itself(folder: Path) -> None:

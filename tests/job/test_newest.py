@@ -109,6 +109,9 @@ def test_what_failed_is_remembered_by_runs_that_do_not_look_at_it(documents: Pat
     for path in new:
         (documents.parent / path.name).rename(path)
     assert run(documents, out).exit_code == 3
+    for path in new:
+        path.unlink()
+    assert run(documents, out, prune=True).exit_code == 0
 
 
 def test_what_was_accepted_once_is_old(documents: Path) -> None:

@@ -82,7 +82,7 @@ def test_an_item_that_is_lost_shows_in_the_ledger() -> None:
     ("reason", "lost", "allowed", "code"),
     [
         ("finished", 0, 0.0, 3),
-        ("finished", 0, 1 / 6, 0),
+        ("finished", 0, 1 / 5, 0),
         ("finished", 1, 1.0, 1),
         ("stopped", 3, 0.0, 75),
         ("interrupted", 3, 0.0, 130),

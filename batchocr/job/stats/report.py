@@ -57,9 +57,9 @@ class Items:
     ) -> list[str]:
         """A sentence for each share that is larger than it may be. Failures do not hide degraded or doubtful pages:
         these are shares of the pages that were read."""
-        pages = self.ok + self.degraded
+        pages, rows = self.ok + self.degraded, self.found - self.skipped
         shares = (
-            (self.failed, self.found, "row", "failed", "--max-page-error-rate", max_page_error_rate),
+            (self.failed, rows, "row", "failed", "--max-page-error-rate", max_page_error_rate),
             (self.degraded, pages, "page", "came out incomplete", "--max-degraded-rate", max_degraded_rate),
             (doubtful, pages, "page", "are doubtful", "--max-doubtful-rate", max_doubtful_rate),
         )

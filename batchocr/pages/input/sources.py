@@ -265,7 +265,8 @@ def _nothing_found(
     if 0 < len(given) <= len(problems) and kinds <= {"not_found", "unsupported"}:
         return UsageError(f"{said}; there is nothing to read")
     names = [given.source if isinstance(given, Document) else given for given in inputs[:_MAX_NAMED]]
-    texts = ["stdin, which names none" if name == "-" else valid_text(name) for name in names]
+    stdin = "stdin" if problems else "stdin, which names none"
+    texts = [stdin if name == "-" else valid_text(name) for name in names]
     if others := describe_skipped(skipped.by_kind()):
         others = f"; {others}. Read are {' '.join(SUFFIXES)}; and if they are named, {' '.join(CONTAINERS)}"
     looked = f"no document to read; looked in {', '.join(texts) or 'nothing'}"
