@@ -55,21 +55,23 @@ class Within:
         self.documents[self.container.source] = replace(self.container, problem=problem)
 
 
-def list_within(containers: Sequence[Document], pool: WorkerPool) -> list[Within]:
-    """What is within each of the files. What had to be unpacked for that is removed when this process ends. Raises
-    BatchOcrError if no worker can be started."""
+def list_within(containers: Sequence[Document], pool: WorkerPool, *, is_second: bool = False) -> list[Within]:
+    """What is within each of the files. What had to be unpacked for that is removed when this process ends. If a worker
+    was killed from outside, its file is listed a second time. Raises BatchOcrError if no worker can be started."""
     found = [Within(container) for container in containers]
     if any(is_compressed(container.path) for container in containers):
         with suppress(OSError, UsageError):  # whoever unpacks one says it
             folder = own_folder(pool.setup.work_dir, pool.setup.folder_name)
             delete_at_end(folder)
             logger.info("compressed tars are unpacked into %s, and that is removed at the end", folder)
-    said_s = time.monotonic()
+    said_s, killed = time.monotonic(), list[int]()
     tasks = (ListMembers(index, container.path) for index, container in enumerate(containers))
     for worker, message in pool.map(tasks, pool.setup.page_timeout_s):
         if isinstance(message, Loss | Failed):
             for index in message.task_ids if isinstance(message, Loss) else [message.task_id]:
                 found[index].fail(message.failure)
+                if isinstance(message, Loss) and message.killed:
+                    killed.append(index)
         elif isinstance(message, MembersListed):
             found[message.task_id].add(message)
             path = containers[message.task_id].path
@@ -81,4 +83,8 @@ def list_within(containers: Sequence[Document], pool: WorkerPool) -> list[Within
                 said_s = time.monotonic()
                 num_found = sum(len(each.documents) for each in found)
                 logger.info("listing what is in archives: %s so far", counted(num_found, "document"))
+    if killed and not is_second:
+        again = list_within([containers[index] for index in killed], pool, is_second=True)
+        for index, within in zip(killed, again, strict=True):
+            found[index] = within
     return found

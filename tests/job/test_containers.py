@@ -7,11 +7,12 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from batchocr.processes.members import Within, list_within
 from batchocr.processes.messages import ListMembers, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.source_files import SourceFile, SourceFiles
+from batchocr.processes.worker import Arrived, Loss, Worker
 from batchocr.ray.folder import OutputFolder
 from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.reader import Reader
@@ -635,6 +637,24 @@ def test_an_archive_that_cannot_be_listed_is_a_row_though_it_is_the_only_input(o
     Path("x.zip").write_bytes(b"no")
     assert batchocr.run("x.zip", out="out.parquet", **(options | {"max_page_error_rate": 0})).exit_code == 3
     assert [(row.source, row.error_kind) for row in read_rows(Path("out.parquet"))] == [("x.zip", "damaged")]
+
+
+def test_an_archive_whose_worker_is_killed_is_listed_once_more(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_zip(folder, "x.zip", NAMES)
+    make_zip(folder, "y.zip", NAMES)
+    expected = sources("x.zip", "y.zip")
+    killed: list[int] = []
+    ended = WorkerPool.ended
+
+    def kill_first(pool: WorkerPool, timeout_s: float) -> Iterator[tuple[Worker, Arrived | Loss]]:
+        if not killed:
+            killed.append(pool.workers[0].pid)
+            os.kill(killed[0], signal.SIGKILL)  # it has just been started, and given something to do
+        return ended(pool, timeout_s)
+
+    monkeypatch.setattr(WorkerPool, "ended", kill_first)
+    assert sources("x.zip", "y.zip") == expected
+    assert killed
 
 
 def test_an_archive_that_holds_no_document_is_no_input(caplog: pytest.LogCaptureFixture) -> None:
