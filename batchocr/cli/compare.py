@@ -53,11 +53,12 @@ def compare(
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.tables import comparison
     from batchocr.tables.opened import open_rows
-    from batchocr.tables.schema import different_settings, selection_together
+    from batchocr.tables.schema import different_settings
+    from batchocr.tables.selection import selection_together
 
     one, other = open_rows(first, partial=partial), open_rows(second, partial=partial)
     settings = different_settings(one.metadata, other.metadata)
-    selections = [selection_together([part.metadata for part in table.parts]) or {} for table in (one, other)]
+    selections = [selection_together([part.metadata.selection for part in table.parts]) or {} for table in (one, other)]
     here, there = (selection.get("shard") for selection in selections)
     if here != there:
         settings["shard"] = here, there

@@ -61,7 +61,7 @@ def merge(
     from batchocr.tables.opened import open_rows
     from batchocr.tables.page_list import documents_asked_for
     from batchocr.tables.remote_output import OutputPlace
-    from batchocr.tables.schema import missing_shards
+    from batchocr.tables.selection import missing_shards
     from batchocr.tables.table import writer_for
 
     config = make_config(flags)

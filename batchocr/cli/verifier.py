@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from batchocr.config import Config, flag_of
+from batchocr.config import Config
 from batchocr.data import Document, ErrorKind, PageResult, Status, valid_text
 from batchocr.errors import OutputError, UsageError
 from batchocr.job.stats.report import Items
@@ -23,7 +23,8 @@ from batchocr.storage.members import file_of
 from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_cluster_part, is_folder, report_path
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.page_quality import is_doubtful
-from batchocr.tables.schema import RunMetadata, selection_of
+from batchocr.tables.schema import RunMetadata
+from batchocr.tables.selection import as_flags, selection_of
 from batchocr.tables.settled import Version, version_of
 from batchocr.tables.table import table_for
 
@@ -68,11 +69,6 @@ def asked_for(selection: Mapping[str, str], shard: str | None) -> dict[str, Any]
     numbers = ("limit", "sample_documents") if selection.get("shard") == shard else ()
     told = {name: selection[name] for name in ("pages", "only") if name in selection}
     return told | {name: int(selection[name]) for name in numbers if name in selection}
-
-
-def as_flags(selection: Mapping[str, str]) -> str:
-    """A selection as it is given on the command line: `--limit 2 --pages 1`; empty if it is all of the input."""
-    return " ".join(f"{flag_of(name)} {value}" for name, value in sorted(selection.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,15 +60,15 @@ def verify(
     batchocr verify results.parquet ./scans --by-time
     """
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
-    from batchocr.cli.verifier import Verifier, as_flags, asked_for, tables_among
+    from batchocr.cli.verifier import Verifier, asked_for, tables_among
     from batchocr.tables.opened import find_tables, read_metadata
     from batchocr.tables.page_list import documents_asked_for
-    from batchocr.tables.schema import missing_shards, selection_of, selection_together
+    from batchocr.tables.selection import as_flags, missing_shards, selection_of, selection_together
 
     options.refuse_both("--quiet", quiet, "--json", as_json)
     tables, inputs = tables_among(find_tables(out), inputs)
     several = [read_metadata(table) for table in tables]
-    selection = selection_together(several)
+    selection = selection_together([metadata.selection for metadata in several])
     shard = selection_of(make_config(dict(flags), recipe)).get("shard")
     # With rows that failed, an archive that has not changed is known all the same.
     told = asked_for(selection or {}, shard) | several[0].naming

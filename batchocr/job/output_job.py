@@ -29,7 +29,8 @@ from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import among, files_of, is_folder, report_path, without_output
 from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal
-from batchocr.tables.schema import RunMetadata, largest, require_same_settings, sample_of, selection_of
+from batchocr.tables.schema import RunMetadata, largest, require_same_settings, sample_of
+from batchocr.tables.selection import selection_of
 from batchocr.tables.stored import table_bytes
 from batchocr.tables.table import writer_for
 

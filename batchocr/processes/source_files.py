@@ -35,7 +35,7 @@ from batchocr.processes.messages import (
 )
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Arrived, Loss
-from batchocr.storage.members import is_container
+from batchocr.storage.members import folders_above, is_container
 from batchocr.storage.uris import is_uri
 
 Item = TypeVar("Item")
@@ -186,7 +186,7 @@ class SourceFiles:
 
     def _member(self, path: str) -> str | None:
         """The address of a document within a file, of this path below that of the file; None if it is none."""
-        above = (path[: slash.start()] for slash in re.finditer("/", path))
+        above = folders_above(path)
         container = next((each for each in above if is_container(each) and (is_uri(each) or os.path.isfile(each))), "")
         if not container:
             return None

@@ -27,7 +27,8 @@ from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, Tally
 from batchocr.tables import parquet
 from batchocr.tables.index import may_retry
-from batchocr.tables.schema import RunMetadata, require_same_settings, selection_of
+from batchocr.tables.schema import RunMetadata, require_same_settings
+from batchocr.tables.selection import selection_of
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,8 @@ from batchocr.ray.folder import OutputFolder, PartRows, read_part
 from batchocr.ray.items import Item, wanted_pages
 from batchocr.tables import parquet
 from batchocr.tables.atomic import writing
-from batchocr.tables.schema import RunMetadata, selection_of
+from batchocr.tables.schema import RunMetadata
+from batchocr.tables.selection import selection_of
 
 _MOST_WORKERS = 16
 _PUT_AGAIN_S = (5.0, 60.0)

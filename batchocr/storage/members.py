@@ -7,6 +7,8 @@ version of the container that is true of.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple, Self
 
@@ -96,6 +98,11 @@ def is_member(path: str) -> bool:
 def is_copied(path: str) -> bool:
     """Whether a worker reads a copy that it has made: of an object, or of a document within a file."""
     return is_member(path) or is_uri(path)
+
+
+def folders_above(path: str) -> Iterator[str]:
+    """Yield what stands before each slash in a path, the shortest first. The file that a document is in is among it."""
+    return (path[: slash.start()] for slash in re.finditer("/", path))
 
 
 def file_of(path: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -12,7 +11,7 @@ from batchocr.config import Config
 from batchocr.data import Document, valid_text
 from batchocr.option_values import parse_page_spec
 from batchocr.processes.members import Within
-from batchocr.storage.members import Member, MemberAddress
+from batchocr.storage.members import Member, MemberAddress, folders_above
 from batchocr.tables.files import journal_path, table_file
 from batchocr.tables.settled import SettledColumns, version_of
 from batchocr.tables.stored import present
@@ -51,8 +50,7 @@ def _fill(containers: Mapping[str, Within], columns: SettledColumns, config: Con
     versions = zip(columns.file_bytes.tolist(), columns.file_mtime_ns.tolist(), strict=True)
     num_sources = Counter[str]()
     for number, (source, version) in enumerate(zip(columns.sources.to_pylist(), versions, strict=True)):
-        above = (source[: slash.start()] for slash in re.finditer("/", source))
-        for within in filter(None, map(containers.get, above)):
+        for within in filter(None, map(containers.get, folders_above(source))):
             num_sources[within.container.source] += 1
             if num_asked[number]:
                 address = MemberAddress(within.container.path, (-1, -1), Member(number, 0, 0, *version, source))

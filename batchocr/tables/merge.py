@@ -28,8 +28,8 @@ from batchocr.tables.schema import (
     different_settings,
     fingerprint_of_settings,
     sample_of,
-    selection_together,
 )
+from batchocr.tables.selection import selection_together
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def merged_metadata(parts: Sequence[TablePart], preferred: Sequence[TablePart] =
     roots = dict.fromkeys(root for part in [*parts, *preferred] for root in part.metadata.input_roots)
     newest = sample_of(sorted({source for part in parts for source in part.metadata.newest}))
     made = replace(first, schema_version=SCHEMA_VERSION, input_roots=tuple(roots), containers={}, newest=newest)
-    made = replace(made, selection=selection_together([part.metadata for part in parts]))
+    made = replace(made, selection=selection_together([part.metadata.selection for part in parts]))
     if all(part.metadata.settings_fingerprint == first.settings_fingerprint for part in preferred):
         return made
     differing = different_settings(first, preferred[0].metadata)

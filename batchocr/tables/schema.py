@@ -8,22 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from itertools import accumulate, islice
+from itertools import accumulate
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
-from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from batchocr.config import Config
 from batchocr.data import Block, PageResult, valid_text
 from batchocr.errors import OutputMismatchError
 from batchocr.storage.members import WholeContainer
+from batchocr.tables.selection import Selection, selection_of_either
 
 SCHEMA_VERSION = 7
 """Goes up whenever rows or metadata become what a reader of the version before would take wrongly."""
@@ -35,8 +33,6 @@ READABLE_VERSIONS = (6, SCHEMA_VERSION)
 MAX_METADATA_BYTES = 1 << 20
 _MAX_LIST_BYTES = MAX_METADATA_BYTES // 4
 """A line of metadata is shorter; what a file of someone else has in its place may be anything."""
-_MAX_NAMED = 10
-"""Shards that a message names."""
 
 _PREFIX = "batchocr."
 
@@ -89,9 +85,8 @@ class RunMetadata:
     """The commit of a model from Hugging Face; empty for a local folder."""
     input_roots: tuple[str, ...] = ()
     """The folders below which the documents were, absolute."""
-    selection: Annotated[Mapping[str, str], AfterValidator(lambda selection: _possible(selection))] | None = None
-    """What of the input was asked for: `pages`, `only`, `limit`, `sample_documents` and `shard` as the options say
-    them, without those that ask for all; of merged tables several shards, as in 1/4,3/4. None if it is not known."""
+    selection: Selection | None = None
+    """None if it is not known."""
     containers: Mapping[str, WholeContainer] = field(default_factory=dict)
     """By `source`, archives and tables of which a run has found all documents, and each of them has rows."""
     newest: tuple[str, ...] = ()
@@ -178,19 +173,6 @@ def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMet
     )
 
 
-def selection_of(config: Config) -> dict[str, str]:
-    """What of the input these options ask for, as in RunMetadata."""
-    index, count = config.shard
-    asked = {
-        "pages": config.pages,
-        "only": config.only and os.path.abspath(config.only),
-        "limit": config.limit and str(config.limit),
-        "sample_documents": config.sample_documents and str(config.sample_documents),
-        "shard": f"{index}/{count}" if count > 1 else None,
-    }
-    return {name: value for name, value in asked.items() if value}
-
-
 def largest(containers: Mapping[str, WholeContainer]) -> dict[str, WholeContainer]:
     """Those with the most documents, as many as metadata has room for."""
     ordered = sorted(containers.items(), key=lambda item: -item[1].num_documents)
@@ -205,65 +187,8 @@ def sample_of(sources: Sequence[str]) -> tuple[str, ...]:
 
 def continued(found: RunMetadata, now: RunMetadata) -> RunMetadata:
     """The metadata of a table with the rows of two runs: this one, and those before it, which were found there."""
-    selection = None
-    if found.selection is not None and now.selection is not None:
-        both = found.selection.keys() & now.selection.keys()
-        together = {name: _together(name, found.selection[name], now.selection[name]) for name in both}
-        selection = {name: asked for name, asked in together.items() if asked is not None}
     roots = dict.fromkeys([*now.input_roots, *found.input_roots])
-    return replace(now, input_roots=tuple(roots), selection=selection)
-
-
-def _together(name: str, one: str, other: str) -> str | None:
-    """The pages or rows that at least one of two runs has asked for; None if no option says that."""
-    if one == other:
-        return one
-    if name == "only":
-        return None
-    if name == "pages":
-        return ",".join(dict.fromkeys([*one.split(","), *other.split(",")]))
-    return str(max(int(one), int(other)))
-
-
-def selection_together(several: Sequence[RunMetadata]) -> dict[str, str] | None:
-    """What of the input tables together were asked for, as in RunMetadata; None if that is not known. An option that is
-    not the same for all of them is left out; so are `limit` and `sample_documents` of several, each of which counts
-    what is in its own table."""
-    selections = [metadata.selection for metadata in several if metadata.selection is not None]
-    if len(selections) < len(several):
-        return None
-    if len(several) == 1:
-        return dict(selections[0])
-    agreed = set(selections[0].items()).intersection(*(each.items() for each in selections))
-    together = {name: value for name, value in sorted(agreed) if name in ("pages", "only")}
-    shards = sorted(set().union(*map(_shards, selections)))
-    if any(found == count for count, found in Counter(count for count, _ in shards).items()):
-        return together
-    return together | {"shard": ",".join(f"{index}/{count}" for count, index in shards)}
-
-
-def missing_shards(selection: Mapping[str, str] | None) -> str:
-    """The shards of which tables with this selection have nothing, as in 2/4, 4/4; empty if there is none, or if that
-    is not known."""
-    shards = _shards(selection or {})
-    every = ((count, index) for count in sorted({count for count, _ in shards}) for index in range(1, count + 1))
-    missing = (f"{index}/{count}" for count, index in every if (count, index) not in shards)
-    named = list(islice(missing, _MAX_NAMED + 1))
-    return ", ".join(named if len(named) <= _MAX_NAMED else [*named[:-1], "…"])
-
-
-def _possible(selection: Mapping[str, str]) -> Mapping[str, str]:
-    """The selection. Raises ValueError if a value in it is none that an option takes."""
-    _shards(selection)
-    for name in ("limit", "sample_documents"):
-        int(selection.get(name, 1))
-    return selection
-
-
-def _shards(selection: Mapping[str, str]) -> set[tuple[int, int]]:
-    """Count and index of each shard that tables with this selection are of."""
-    shards = (shard.split("/") for shard in selection.get("shard", "1/1").split(","))
-    return {(int(count), int(index)) for index, count in shards}
+    return replace(now, input_roots=tuple(roots), selection=selection_of_either(found.selection, now.selection))
 
 
 def require_same_shard(path: Path, found: RunMetadata, now: RunMetadata) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -34,7 +33,7 @@ from batchocr.pages.input.inputs import FoundInput, Search, expand
 from batchocr.processes.members import Within, list_within
 from batchocr.processes.messages import Setup
 from batchocr.processes.pool import WorkerPool
-from batchocr.storage.members import CONTAINERS, WholeContainer, file_of, is_container, is_member
+from batchocr.storage.members import CONTAINERS, WholeContainer, file_of, folders_above, is_container, is_member
 from batchocr.storage.uris import is_uri, parse_uri
 
 logger = logging.getLogger(__name__)
@@ -74,8 +73,7 @@ class Found:
 
     def container_of(self, source: str) -> str | None:
         """The one of the containers that a document of this `source` is, or was, in."""
-        above = (source[: slash.start()] for slash in re.finditer("/", source)) if self.containers else ()
-        return next(filter(self.containers.__contains__, above), None)
+        return next(filter(self.containers.__contains__, folders_above(source) if self.containers else ()), None)
 
 
 def find_documents(
