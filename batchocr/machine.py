@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,17 @@ _ROOT = Path("/")
 _BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16"}
 """As Linux calls them among a CPU's flags."""
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
+
+
+@contextmanager
+def job_signals_blocked() -> Iterator[None]:
+    """Inside, a process that this thread starts inherits a mask that blocks signals to the whole job, until it ignores
+    them itself. Signals to this thread are delivered after the block."""
+    heard = signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
 
 
 def open_standard_descriptors() -> None:
@@ -106,12 +118,15 @@ def peak_resident_bytes(pid: int | Literal["self"] = "self") -> int | None:
     return int(kilobytes[0]) * 1024 if kilobytes else None
 
 
-def allow_open_files(number: int) -> None:
-    """Raise this process's soft limit of open files to `number`, as far as the hard limit allows; never lower it."""
+def allow_open_files(number: int) -> int:
+    """How many files this process may open: its soft limit is raised to `number`, as far as the hard limit allows, and
+    never lowered."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        return allowed
+    return number if soft == resource.RLIM_INFINITY else soft
 
 
 def return_freed_memory() -> None:

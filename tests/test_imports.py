@@ -13,7 +13,7 @@ import batchocr
 from batchocr import errors
 from batchocr.errors import BatchOcrError, PageError
 
-HEAVY = {"torch", "transformers", "pymupdf", "pyarrow", "PIL", "mineru_vl_utils"}
+HEAVY = {"torch", "transformers", "pymupdf", "pyarrow", "PIL", "mineru_vl_utils", "obstore"}
 
 
 def loaded_after(code: str) -> set[str]:

@@ -54,13 +54,14 @@ _AT_ONCE = 8
 _NS = 10**9
 _CHANGED = "the object changed while it was fetched: run again to read it as it is now"
 
+# In the words of pyarrow's clients and of obstore's.
 _DENIED = re.compile(r"ACCESS_DENIED|ACCESS_KEY|SIGNATURE|TOKEN|CREDENTIAL|HTTP status 40[13]|Permission", re.I)
 _NO_OBJECT = re.compile(r"NO_SUCH_KEY|RESOURCE_NOT_FOUND|HTTP status 404")
-_NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|BucketNotFound|ContainerNotFound", re.I)
+_NO_BUCKET = re.compile(r"NO_?SUCH_?BUCKET|BucketNotFound|ContainerNotFound", re.I)
 _BUSY = re.compile(r"SLOW_DOWN|THROTTL|HTTP status (429|500|503)|ServerBusy", re.I)
-_UNREACHABLE = re.compile(r"NETWORK_CONNECTION|curlCode|resolve host|Connection refused|Failed to connect", re.I)
-_ELSEWHERE = re.compile(r"PermanentRedirect|HTTP status 301|AuthorizationHeaderMalformed|AUTHORIZATION_HEADER", re.I)
-_AWS_CODE = re.compile(r"AWS Error ([A-Z_]+(?: \(HTTP status \d+\))?)")
+_UNREACHABLE = re.compile(r"NETWORK_CONN|curlCode|resolve host|Connection refused|Failed to connect|HTTP error", re.I)
+_ELSEWHERE = re.compile(r"PermanentRedirect|Received redirect|HTTP status 301|AUTHORIZATION_?HEADER", re.I)
+_CODE = re.compile(r"AWS Error ([A-Z_]+(?: \(HTTP status \d+\))?)|<Code>(\w+)</Code>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +179,12 @@ def _read_chunk(stream: NativeFile, offset: int, num_bytes: int, uri: Uri, befor
     """The next bytes. An answer that is longer than what was asked for, as an error's may be for the last bytes of an
     object, is an error of its own to the client, which does not try again."""
     for wait_s in _CHUNK_WAITS_S:
-        with suppress(UnreadableError), _reasons(uri):
+        with suppress(UnreadableError), reasons(uri):
             return bytes(stream.read_at(num_bytes, offset))
         time.sleep(wait_s)
         if _require_object(uri) != before:
             raise ChangedError(_CHANGED)
-    with _reasons(uri):
+    with reasons(uri):
         return bytes(stream.read_at(num_bytes, offset))
 
 
@@ -294,7 +295,7 @@ def _store_of(uri: Uri) -> Iterator[tuple[FileSystem, str]]:
 
     Raises UsageError.
     """
-    with _reasons(uri):
+    with reasons(uri):
         try:
             store = _file_system(uri.scheme, uri.authority)
         except (ValueError, TypeError, NotImplementedError, ImportError) as error:
@@ -316,11 +317,7 @@ def _file_system(scheme: str, authority: str) -> tuple[FileSystem, str]:
 def _s3(bucket: str) -> FileSystem:
     from pyarrow import fs
 
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
-    if endpoint is None and region is None:
-        with suppress(OSError):  # what is asked next says what is wrong
-            region = fs.resolve_s3_region(bucket)
+    endpoint, region = s3_location(bucket)
     return fs.S3FileSystem(
         endpoint_override=endpoint,
         region=region,
@@ -330,8 +327,20 @@ def _s3(bucket: str) -> FileSystem:
     )
 
 
+def s3_location(bucket: str) -> tuple[str | None, str | None]:
+    """The endpoint and the region that a bucket is reached by; None for what the client finds out itself."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
+    if endpoint is None and region is None:
+        from pyarrow import fs
+
+        with suppress(OSError):  # what is asked next says what is wrong
+            region = fs.resolve_s3_region(bucket)
+    return endpoint, region
+
+
 @contextmanager
-def _reasons(uri: Uri) -> Iterator[None]:
+def reasons(uri: Uri) -> Iterator[None]:
     """Turn what a store says into a PageError, which has no cause: a traceback would quote the answer."""
     try:
         yield
@@ -349,7 +358,7 @@ def _reasons(uri: Uri) -> Iterator[None]:
 
 def _refusal(uri: Uri, said: str) -> tuple[type[UnreadableError], str]:
     """What a store's answer means, without quoting more than its code."""
-    code = f" ({found[1]})" if (found := _AWS_CODE.search(said)) else ""
+    code = f" ({found[1] or found[2]})" if (found := _CODE.search(said)) else ""
     if _ELSEWHERE.search(said):
         return UnreadableError, f"the bucket is in another region{code}: set AWS_REGION to that"
     if _UNREACHABLE.search(said):
@@ -360,6 +369,6 @@ def _refusal(uri: Uri, said: str) -> tuple[type[UnreadableError], str]:
         return DeniedError, f"access is denied{code}: {check}"
     if _BUSY.search(said):
         return UnavailableError, f"the store is too busy, and stayed so{code}: wait"
-    if "Empty path component" in said:
+    if "mpty path" in said:
         return UnreadableError, "its name has two slashes in a row, which cannot be asked for: copy it to another name"
     return UnreadableError, f"the store refuses it{code}"

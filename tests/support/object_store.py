@@ -8,12 +8,12 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal
 
 import pytest
 
-from batchocr.storage import objects
+from batchocr.storage import conditional, objects
 
 Environ = dict[str, Any]
 Application = Callable[[Environ, Any], Iterable[bytes]]
@@ -21,6 +21,7 @@ Fault = Callable[[Environ, Any], Iterable[bytes] | None]
 
 SECRET = "S" * 40
 _ACCOUNT = "123456789012"  # moto's only one
+_CONDITIONS = {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"}
 
 
 class ObjectStore:
@@ -36,6 +37,8 @@ class ObjectStore:
         self.fetched: Counter[str] = Counter()
         self.put_bytes: Counter[str] = Counter()
         self.fault: Fault = lambda environ, start: None
+        self.answer: Application
+        """What carries requests out."""
 
     def put(self, bucket: str, objects: Mapping[str, bytes]) -> None:
         """Put the content under each key. As all that is asked of the store here, it goes past requests and faults."""
@@ -84,10 +87,16 @@ def used(store: ObjectStore) -> Iterator[ObjectStore]:
         patched.setenv("AWS_ACCESS_KEY_ID", "test")
         patched.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         patched.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        objects._file_system.cache_clear()
+        _forget_clients()
         store.forget()
         yield store
-    objects._file_system.cache_clear()
+    _forget_clients()
+
+
+def _forget_clients() -> None:
+    """Have the next request made with the environment as it is then."""
+    for cached in (objects._file_system, conditional._settings, conditional._process):
+        cached.cache_clear()
 
 
 @contextmanager
@@ -114,10 +123,15 @@ def running_store() -> Iterator[ObjectStore]:
             return start(status, headers, *rest)
 
         failed = store.fault(environ, start)
-        return answer(environ, counting) if failed is None else failed
+        if failed is not None:
+            return failed
+        with one_at_a_time if environ.keys() & _CONDITIONS else nullcontext():  # moto looks, and puts after that
+            return answer(environ, counting)
 
+    one_at_a_time = threading.Lock()
     server = make_server("127.0.0.1", 0, application, threaded=True)
     store = ObjectStore(f"http://127.0.0.1:{server.port}")
+    store.answer = answer
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -160,6 +174,39 @@ def breaking_off(environ: Environ, _: Any) -> Iterable[bytes]:
     connection.sendall(b"HTTP/1.1 206 Partial Content\r\nContent-Length: 30000\r\n\r\n" + b"z" * 100)
     connection.shutdown(socket.SHUT_RDWR)
     raise ConnectionError("broken off on purpose")
+
+
+def losing_answers(store: ObjectStore) -> Fault:
+    """A fault: the request is carried out, and the connection ends before the answer."""
+
+    def fault(environ: Environ, start: Any) -> Iterable[bytes]:
+        list(store.answer(environ, lambda *_: lambda _: None))
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        raise ConnectionError("broken off on purpose")
+
+    return fault
+
+
+def ignoring_conditions(environ: Environ, _: Any) -> None:
+    """A fault: what is to be put on a condition is put."""
+    for header in _CONDITIONS:
+        environ.pop(header, None)
+
+
+def denying(*actions: Literal["copy", "delete", "get", "list", "put"]) -> Fault:
+    """A fault: these are not allowed. Who may not list is not told of what is missing."""
+    denied = answering("403 Forbidden", "AccessDenied")
+
+    def fault(environ: Environ, start: Any) -> Iterable[bytes] | None:
+        action = environ["REQUEST_METHOD"].lower()
+        if "HTTP_X_AMZ_COPY_SOURCE" in environ:
+            action = "copy"
+        bucket, _, key = environ["PATH_INFO"].strip("/").partition("/")
+        if action == "get" and (not key or ("list" in actions and key not in _kept().buckets[bucket].keys)):
+            action = "list"
+        return denied(environ, start) if action in actions else None
+
+    return fault
 
 
 def lying(content: bytes, lie: Callable[[bytes, int, int], bytes]) -> Fault:

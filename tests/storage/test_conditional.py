@@ -1,0 +1,248 @@
+"""Objects that are put on the condition that a version is still there, by a process of its own."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batchocr.errors import ChangedError, DeniedError, NoBucketError, NotFoundError, UnavailableError, UnreadableError
+from batchocr.storage import conditional
+from batchocr.storage.conditional import copy, get, is_possible, put, remove
+from tests.support.object_store import SECRET, Environ, ObjectStore, answering, first
+
+NAME = "s3://conditional/folder/table.json"
+
+
+@pytest.fixture(autouse=True)
+def bucket(store: ObjectStore) -> None:
+    store.put("conditional", {})
+    for key in store.keys("conditional"):
+        store.delete("conditional", key)
+
+
+def test_a_version_is_replaced_once(store: ObjectStore) -> None:
+    tag = put(b"one", NAME, None)
+    assert get(NAME) == (b"one", tag)
+    newer = put(b"two", NAME, tag)
+    for stale in (None, tag):
+        with pytest.raises(ChangedError, match="was replaced meanwhile"):
+            put(b"three", NAME, stale)
+    assert get(NAME) == (b"two", newer)
+    assert [method for method, *_ in store.requests] == ["PUT", "GET", "PUT", "PUT", "PUT", "GET"]
+
+
+def test_of_ten_that_replace_the_same_version_at_once_one_does() -> None:
+    tag = put(b"one", NAME, None)
+
+    def replace(number: int) -> bool:
+        try:
+            return bool(put(b"two %d" % number, NAME, tag))
+        except ChangedError:
+            return False
+
+    with ThreadPoolExecutor(10) as pool:
+        assert sum(pool.map(replace, range(10))) == 1
+
+
+def test_a_version_that_was_removed_is_not_replaced() -> None:
+    tag = put(b"one", NAME, None)
+    remove(NAME)
+    with pytest.raises(ChangedError):
+        put(b"two", NAME, tag)
+    with pytest.raises(NotFoundError, match="there is nothing at"):
+        get(NAME)
+
+
+def test_a_copy_is_made_in_the_store_and_what_is_removed_leaves_nothing(store: ObjectStore) -> None:
+    odd = "s3://conditional/folder/a b%20ü#?.json"
+    content = bytes(range(256)) * 20_000 + b"\n"
+    put(content, odd, None)
+    store.forget()
+    copy(odd, NAME)
+    remove(odd)
+    remove(odd)
+    assert [method for method, *_ in store.requests] == ["PUT", "DELETE", "DELETE"]
+    assert store.keys("conditional") == ["folder/table.json"]
+    assert get(NAME)[0] == content
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error", "said"),
+    [
+        ("403 Forbidden", "SignatureDoesNotMatch", DeniedError, r"access is denied \(SignatureDoesNotMatch\): check"),
+        ("400 Bad Request", "ExpiredToken", DeniedError, "access is denied"),
+        ("404 Not Found", "NoSuchBucket", NoBucketError, "no bucket conditional"),
+        ("301 Moved Permanently", "PermanentRedirect", UnreadableError, "another region"),
+        ("418 Teapot", "Odd", UnreadableError, r"the store refuses it \(Odd\)$"),
+    ],
+)
+def test_what_a_store_says_gets_a_reason_and_is_not_quoted(
+    store: ObjectStore, status: str, code: str, error: type[Exception], said: str
+) -> None:
+    asks: list[Callable[[], object]] = [
+        lambda: get(NAME),
+        lambda: put(b"1", NAME, None),
+        lambda: copy(NAME, NAME + "2"),
+    ]
+    with store.failing(answering(status, code)):
+        for ask in asks:
+            with pytest.raises(error, match=said) as raised:
+                ask()
+            assert "says the store" not in str(raised.value)
+            assert SECRET not in str(raised.value)
+
+
+def test_a_name_does_not_count_as_what_the_store_says() -> None:
+    odd = "s3://conditional/credentials/redirect/token.json"
+    with pytest.raises(NotFoundError):
+        get(odd)
+
+
+@pytest.mark.parametrize("status", ["503 Slow Down", "500 Internal Error", "429 Too Many"])
+def test_a_busy_store_is_asked_again(store: ObjectStore, status: str) -> None:
+    with store.failing(first(2, answering(status, "Busy"))):
+        tag = put(b"one", NAME, None)
+    assert get(NAME) == (b"one", tag)
+
+
+@pytest.mark.slow
+def test_a_store_that_does_not_answer_is_given_up(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store.failing(answering("503 Slow Down", "SlowDown")), pytest.raises(UnavailableError, match="stayed so"):
+        get(NAME)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    conditional._settings.cache_clear()
+    with pytest.raises(UnavailableError, match="the store does not answer"):
+        put(b"one", NAME, None)
+
+
+def own_children() -> set[int]:
+    tasks = Path("/proc/self/task").iterdir()
+    return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
+
+
+def test_a_fork_starts_a_process_of_its_own() -> None:
+    tag = put(b"one", NAME, None)
+    if (pid := os.fork()) == 0:
+        signal.alarm(30)
+        os._exit(0 if get(NAME) == (b"one", tag) and own_children() else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert get(NAME) == (b"one", tag)
+
+
+def test_signals_to_the_job_do_not_end_the_process_and_one_that_was_killed_is_replaced() -> None:
+    before = own_children()
+    tag = put(b"one", NAME, None)
+    [pid] = own_children() - before
+    os.kill(pid, signal.SIGINT)
+    os.kill(pid, signal.SIGTERM)
+    assert get(NAME) == (b"one", tag)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(UnavailableError, match="the process that asks the store ended"):
+        get(NAME)
+    assert get(NAME) == (b"one", tag)
+
+
+def test_obstore_is_loaded_by_a_process_that_ends_with_the_one_that_has_started_it() -> None:
+    code = f"""
+import os, sys
+from batchocr.storage.conditional import put
+put(b"one", {NAME!r}, None)
+[pid] = open(f"/proc/self/task/{{os.getpid()}}/children").read().split()
+print(pid, "obstore" in sys.modules, flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        pid, is_loaded = program.stdout.readline().split()
+        assert is_loaded == b"False"
+        process = os.pidfd_open(int(pid))
+        program.kill()
+    try:
+        assert select.select([process], [], [], 30)[0] == [process]
+    finally:
+        os.close(process)
+
+
+def test_the_proxies_that_pyarrow_goes_past_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    tag = put(b"one", NAME, None)
+    assert get(NAME) == (b"one", tag)
+
+
+# Credentials
+
+
+@pytest.fixture
+def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of AWS's files; no key is in the environment."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    return tmp_path
+
+
+KEYS = f"aws_access_key_id = AKIAPROFILE\naws_secret_access_key = {SECRET}\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "section", "profile"),
+    [("credentials", "night", "night"), ("config", "profile night", "night"), ("credentials", "default", None)],
+)
+def test_keys_come_from_the_profile(
+    store: ObjectStore, aws: Path, monkeypatch: pytest.MonkeyPatch, file: str, section: str, profile: str | None
+) -> None:
+    (aws / file).write_text(f"[other]\nrole_arn = arn\n[{section}]\n{KEYS}")
+    if profile:
+        monkeypatch.setenv("AWS_PROFILE", profile)
+    signed_by = []
+
+    def watch(environ: Environ, _: Any) -> None:
+        signed_by.append(environ["HTTP_AUTHORIZATION"])
+
+    with store.failing(watch):
+        put(b"one", NAME, None)
+    assert ["Credential=AKIAPROFILE/" in signature for signature in signed_by] == [True]
+
+
+@pytest.mark.parametrize("setting", ["sso_session = x", "role_arn = x\nsource_profile = y", "credential_process = x"])
+def test_credentials_that_have_to_be_asked_for_are_left_to_pyarrow(
+    aws: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    (aws / "config").write_text(f"[profile night]\n{setting}\n[default]\n{KEYS}")
+    assert is_possible(NAME)
+    conditional._settings.cache_clear()
+    monkeypatch.setenv("AWS_PROFILE", "night")
+    assert not is_possible(NAME)
+
+
+def test_the_environment_goes_before_the_profile_and_a_damaged_file_is_no_profile(
+    aws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (aws / "config").write_bytes(b"\xff no section\n")
+    assert is_possible(NAME)
+    conditional._settings.cache_clear()
+    (aws / "config").write_text("[default]\nsso_session = x\n")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    assert is_possible(NAME)
+
+
+@pytest.mark.parametrize("uri", ["gs://b/c/", "gcs://b/c/", "abfss://c@a.dfs.core.windows.net/d/"])
+def test_other_stores_take_conditions_and_hdfs_does_not(uri: str) -> None:
+    assert is_possible(uri)
+    assert not is_possible("hdfs://host/c/")
+
+
+@pytest.mark.parametrize("url", ["gs://bucket", "abfs://c@a.dfs.core.windows.net", "abfss://c@a.dfs.core.windows.net"])
+def test_obstore_knows_the_schemes(url: str) -> None:
+    code = f"from batchocr.storage.conditional_process import _store; _store({url!r}, '{{}}')"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "GOOGLE_SKIP_SIGNATURE": "true"})
