@@ -21,12 +21,10 @@ from batchocr.job.stop import StopSwitch, finish_on_interrupt
 from batchocr.options import CallOptions, Options
 from batchocr.pages.input.in_memory import Content, hold
 from batchocr.pages.input.sources import Found
-from batchocr.storage.uris import is_uri
-from batchocr.tables.atomic import require_writable
 from batchocr.tables.earlier import metadata_of_rows
-from batchocr.tables.files import table_file, without_output
+from batchocr.tables.files import journal_path, without_output
 from batchocr.tables.page_list import documents_asked_for
-from batchocr.tables.remote_output import OutputPlace
+from batchocr.tables.remote_output import output_at
 
 Input = str | os.PathLike[str] | tuple[str, Content]
 """A path, or a document in memory under the name that becomes its `source`."""
@@ -144,18 +142,16 @@ def run_with(
 ) -> Report:
     """`run` for a Config, with a switch that stops it, new for this run, and a Progress to report to. session: to read
     with, in place of one for this run alone."""
-    place = OutputPlace(out, config.work_dir)
+    output = output_at(out, config.work_dir)
     require_usable(config)
-    place.prepare(overwrite=config.overwrite)
-    found = find_inputs(config, inputs, place.path)
-    found = replace(found, documents=without_output(found.documents, place.own().__contains__))
-    require_writable(table_file(place.path))
-    begun_in = None if config.overwrite else metadata_of_rows(place.path)
-    with nullcontext(session) if session else closing(Session(config, begun_in=begun_in)) as reading:
-        report = read_into_table(reading, config, found, place.path, stop, progress, name=os.fspath(out))
-        if report.complete:
-            place.publish()
-    return report
+    with closing(output):
+        output.prepare(overwrite=config.overwrite)
+        earlier = output.path if journal_path(output.path).exists() else output.table
+        found = find_inputs(config, inputs, earlier)
+        found = replace(found, documents=without_output(found.documents, output.own().__contains__))
+        begun_in = None if config.overwrite else metadata_of_rows(output.path, output.table)
+        with nullcontext(session) if session else closing(Session(config, begun_in=begun_in)) as reading:
+            return read_into_table(reading, config, found, output, stop, progress)
 
 
 def config_of(options: Options) -> Config:
@@ -177,11 +173,7 @@ def find_inputs(config: Config, inputs: Inputs, out: Path | None = None) -> Foun
     here = os.getcwd()
     if not os.path.isdir(here):  # a folder above is closed to this user: only relative paths lead here
         return found
-    begin = os.path.join(here, "")
-    for index, document in enumerate(found.documents):  # in place, as there may be half a million
-        if document.problem is None and not os.path.isabs(document.path) and not is_uri(document.path):
-            found.documents[index] = replace(document, path=begin + document.path)
-    return found
+    return replace(found, documents=found.documents.below(os.path.join(here, "")))
 
 
 def _hint(given: Any, asked: Sequence[str | Document], out: Path | None) -> str:

@@ -6,6 +6,7 @@ BatchOcrError              exit code
 ├── ModelError             5   the model cannot be loaded
 ├── OutputError            6   the output cannot be written
 │   ├── OutputMismatchError    it belongs to other settings, or is not ours
+│   ├── StaleError         75  another run has replaced the table meanwhile
 │   ├── StoreUnavailableError  75  the object store does not answer, for inputs too
 │   └── StoreRefusesError      2   it denies access, or has no such bucket, for inputs too
 ├── EngineError            1   the engine, or its device, failed or hangs
@@ -64,6 +65,12 @@ class OutputError(BatchOcrError):
 
 class OutputMismatchError(OutputError):
     """What exists at the output's path belongs to other settings or documents, or is not ours."""
+
+
+class StaleError(OutputError):
+    """Another run has replaced the table since this one began: what was read is kept, and the same command goes on."""
+
+    exit_code = ExitCode.STOPPED
 
 
 class StoreUnavailableError(OutputError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
@@ -41,18 +41,18 @@ class PageSpec:
 
     ranges: tuple[tuple[int, int], ...]
 
-    def pages(self, page_count: int) -> list[int]:
+    def pages(self, page_count: int) -> Sequence[int]:
         """Return the 0-based indices of these pages, ascending, each once; those that do not exist are left out."""
-        chosen: set[int] = set()
-        for first, last in self.ranges:
-            start = _index(first, page_count)
-            stop = _index(last, page_count) + 1
-            chosen.update(range(max(start, 0), min(stop, page_count)))
-        return sorted(chosen)
+        ends = [(_index(first, page_count), _index(last, page_count) + 1) for first, last in self.ranges]
+        chosen = [range(max(start, 0), min(stop, page_count)) for start, stop in ends]
+        return chosen[0] if len(chosen) == 1 else sorted(set().union(*chosen))
 
 
-def parse_page_spec(spec: str) -> PageSpec:
-    """Return the pages that `spec` names. Raises UsageError, which quotes the part that cannot be read."""
+def parse_page_spec(spec: str | None) -> PageSpec:
+    """Return the pages that `spec` names; all without one. Raises UsageError, which quotes the part that cannot be
+    read."""
+    if spec is None:
+        return PageSpec(((1, -1),))
     return PageSpec(tuple(_parse_part(part.strip()) for part in spec.split(",")))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from typing import Annotated
 
 from batchocr.cli import options
@@ -12,8 +13,7 @@ from batchocr.config import RUN, Option, make_config
 from batchocr.data import counted, valid_text
 from batchocr.storage.temporary import new_folder
 from batchocr.storage.uris import is_uri
-from batchocr.tables.atomic import remove_leftovers, require_writable
-from batchocr.tables.files import files_of, report_path, table_file
+from batchocr.tables.files import report_path
 
 logger = logging.getLogger(__name__)
 
@@ -60,33 +60,30 @@ def merge(
     from batchocr.tables import merge as merging
     from batchocr.tables.opened import open_rows
     from batchocr.tables.page_list import documents_asked_for
-    from batchocr.tables.remote_output import OutputPlace
+    from batchocr.tables.remote_output import output_at
     from batchocr.tables.selection import missing_shards
-    from batchocr.tables.table import writer_for
 
     config = make_config(flags)
-    place = OutputPlace(out, new_folder() if is_uri(out) else None)
-    place.require_free(overwrite=config.overwrite)
-    path = place.path
-    merging.require_finished([*parts, *(prefer or [])])
-    of_parts = open_rows(parts, ours=True).parts
-    preferred = open_rows(prefer, ours=True).parts if prefer else ()
-    merging.require_free(path, [*of_parts, *preferred], overwrite=config.overwrite)
-    require_writable(table_file(path))
-    if config.overwrite:
-        require_place(report_path(path))
-    remove_leftovers(files_of(path, report_path(path)))
-    places = None
-    if inputs:
-        documents = documents_asked_for(inputs, config).documents
-        places = {valid_text(document.source): number for number, document in enumerate(documents)}
-    merged = merging.merged_rows(of_parts, places, preferred)
-    rows = counting_bar(merged, what="merging", unit="rows")
-    metadata = merging.merged_metadata(of_parts, preferred)
-    if missing := missing_shards(metadata.selection):
-        logger.warning("no part is of shard %s: %s lacks their documents, and says so; merge them, too", missing, out)
-    writer_for(path, config.rows_per_part)(path, rows, metadata)
-    if config.overwrite:
-        report_path(path).unlink(missing_ok=True)  # of the run whose table was replaced
-    place.publish()
+    output = output_at(out, new_folder() if is_uri(out) else None)
+    with closing(output):
+        output.prepare(overwrite=config.overwrite)
+        merging.require_finished([*parts, *(prefer or [])])
+        of_parts = open_rows(parts, ours=True).parts
+        preferred = open_rows(prefer, ours=True).parts if prefer else ()
+        with output.locked():
+            merging.require_free(output, [*of_parts, *preferred], overwrite=config.overwrite)
+            require_place(report_path(output.path))
+            places = None
+            if inputs:
+                documents = documents_asked_for(inputs, config).documents
+                places = {valid_text(document.source): number for number, document in enumerate(documents)}
+            metadata = merging.merged_metadata(of_parts, preferred)
+            with merging.merged(output.path, of_parts, places, preferred) as merged:
+                if missing := missing_shards(metadata.selection):
+                    logger.warning(
+                        "no part is of shard %s: %s lacks their documents, and says so; merge them, too", missing, out
+                    )
+                rows = counting_bar(merged.groups(), what="merging", unit="row groups")
+                output.commit(rows, metadata, rows_per_part=config.rows_per_part, earlier=merged)
+            output.put_report(None)
     logger.info("the table, of %s, is %s", counted(len(of_parts), "part"), out)

@@ -22,7 +22,7 @@ from batchocr.job.stats.report import ENOUGH_ROWS
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.folders import describe_skipped
-from batchocr.tables.files import is_folder
+from batchocr.tables.files import OWN_FOLDER, is_folder
 
 if TYPE_CHECKING:
     from batchocr.job.stats.report import Report
@@ -104,7 +104,8 @@ def _conclude(report: Report, config: Config, out: str) -> None:
     if report.exit_code == ExitCode.BUG:
         logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
     is_of_parts = out.endswith("/") or is_folder(Path(out))
-    report_file = config.report or (f"{out.rstrip('/')}/report.json" if is_of_parts else f"{out}.report.json")
+    usual = f"{out.rstrip('/')}/{OWN_FOLDER}/report.json" if is_of_parts else f"{out}.report.json"
+    report_file = config.report or usual
     kept = f"finished pages are kept, the report is {report_file}"
     tell_the_end(report, config, kept=kept, there=f"the table is {out}, the report {report_file}")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from batchocr.config import Config
-from batchocr.data import Document, ErrorKind, PageResult, Status, valid_text
+from batchocr.data import Document, PageResult, Status, valid_text
 from batchocr.errors import OutputError, UsageError
 from batchocr.job.stats.report import Items
 from batchocr.option_values import parse_page_spec
@@ -21,11 +21,11 @@ from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
 from batchocr.storage.members import file_of
 from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_cluster_part, is_folder, report_path
+from batchocr.tables.known import KnownRow, version_of
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.page_quality import is_doubtful
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.selection import as_flags, selection_of
-from batchocr.tables.settled import Version, version_of
 from batchocr.tables.table import table_for
 
 logger = logging.getLogger(__name__)
@@ -116,26 +116,14 @@ class VerifyFinding:
         return f"{self.problem:9} {self.where}{page}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """What a table says about a page, or about a document as a whole."""
-
-    status: Status
-    error_kind: ErrorKind | None
-    doc_id: str | None
-    is_doubtful: bool
-
-
 @dataclass(slots=True)
 class _Rows:
     """What the tables say about one document, which may have changed between the reading of two rows."""
 
-    by_page: dict[int | None, _Row] = field(default_factory=dict)
+    by_page: dict[int | None, KnownRow] = field(default_factory=dict)
     """Under None the row of the document as a whole."""
-    page_counts: dict[str | None, int] = field(default_factory=dict)
-    """By doc_id, the highest count that a row says."""
-    files: set[tuple[str | None, Version]] = field(default_factory=set)
-    """What the rows were read from: doc_id, and size and time."""
+    doubtful: set[int | None] = field(default_factory=set)
+    """The pages whose rows are doubtful."""
 
     @property
     def versions(self) -> set[str]:
@@ -147,15 +135,16 @@ class _Rows:
         as they say; None if no row says."""
         if now.page_count is not None and (now.doc_id in self.versions or not self.versions):
             return now.page_count
-        return self.page_counts.get(now.doc_id) or max(self.page_counts.values(), default=None)
+        counts = [(row.doc_id == now.doc_id, row.page_count) for row in self.by_page.values() if row.page_count]
+        return max(counts)[1] if counts else None
 
     def by_time(self, document: Document) -> DocumentNow | None:
         """The document as its rows say it, if all are of one file that has its size and time; else None."""
         version = version_of(document) if document.problem is None else (None, None)
-        [(doc_id, read), *others] = self.files
+        [(doc_id, read), *others] = {(row.doc_id, row.version) for row in self.by_page.values()}
         if others or read != version or None in version:
             return None
-        return DocumentNow(doc_id, self.page_counts.get(doc_id))
+        return DocumentNow(doc_id, self.page_count(DocumentNow(doc_id)))
 
     @property
     def is_one_failure(self) -> bool:
@@ -185,7 +174,7 @@ class Verifier:
         """What of the input is checked, as in RunMetadata."""
         self._by_time = by_time
         self._config = config
-        self._spec = parse_page_spec(config.pages) if config.pages else None
+        self._spec = parse_page_spec(config.pages)
         self._outs = outs
         self._rows: dict[str, _Rows] = {}
 
@@ -245,19 +234,19 @@ class Verifier:
         rows = self._rows.setdefault(row.source, _Rows())
         if row.page_index in rows.by_page:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
-        rows.files.add((row.doc_id, (row.file_bytes, row.file_mtime_ns)))
-        rows.by_page[row.page_index] = _Row(row.status, row.error_kind, row.doc_id, is_doubtful(row))
+        of_file = row.doc_id, row.page_count, row.attempts, 0, row.file_bytes, row.file_mtime_ns
+        rows.by_page[row.page_index] = KnownRow(row.page_index, row.status, *of_file, row.error_kind)
+        if is_doubtful(row):
+            rows.doubtful.add(row.page_index)
         if row.status == "ok" and not (row.markdown or "").strip():
             self.num_empty += 1
             self.in_empty.update({block.type for block in row.blocks} or {"no block (blank, or not read)"})
-        if row.page_count is not None:
-            rows.page_counts[row.doc_id] = max(row.page_count, rows.page_counts.get(row.doc_id, 0))
 
     def _check_absent(
         self, document: Document, source: str, now: Callable[[Document], DocumentNow]
     ) -> Iterator[VerifyFinding]:
         """Check a document without rows: that is right only if it has none of the pages asked for."""
-        if (self._spec or document.pages) and document.problem is None:
+        if (self._config.pages or document.pages) and document.problem is None:
             page_count = now(document).page_count
             if page_count and not self._asked_for(document, page_count):
                 return
@@ -271,6 +260,7 @@ class Verifier:
         if now.is_known and now.doc_id and now.page_count is None and not rows.is_one_failure:
             self.num_uncounted += 1
         wanted = self._wanted(document, rows, now)
+        page_count = (rows.page_count(now) or 0) if wanted != [None] else 0
         if self._config.limit is not None:
             wanted = wanted[: self._config.limit - self.num_rows]
         self.num_rows += len(wanted)
@@ -280,13 +270,11 @@ class Verifier:
                 yield VerifyFinding("missing", source, page_index, "has no row")
                 continue
             self.by_status[row.status] += 1
-            if row.is_doubtful:
-                self.num_doubtful += 1
+            self.num_doubtful += page_index in rows.doubtful
             if row.status == "failed":
                 yield VerifyFinding("failed", source, page_index, row.error_kind or "unknown")
-        page_count = rows.page_count(now) if wanted != [None] else 0
         for page_index in rows.by_page:
-            if page_index is not None and page_index < (page_count or 0):
+            if page_index is not None and page_index < page_count:
                 continue  # it was not asked for
             yield VerifyFinding("surplus", source, page_index, "has a row that should not be there")
 
@@ -299,7 +287,7 @@ class Verifier:
 
     def _asked_for(self, document: Document, page_count: int) -> Sequence[int]:
         """Those of the document's pages that the run was to read."""
-        return document.chosen(self._spec.pages(page_count) if self._spec else range(page_count))
+        return document.chosen(self._spec.pages(page_count))
 
 
 def _asked_of_shard(metadata: RunMetadata) -> str:

@@ -14,8 +14,8 @@ from typing import Final
 
 from batchocr.data import Document, ErrorKind, PageResult
 from batchocr.job.document_run import DocumentState, RowKey
-from batchocr.tables.index import IndexedRow, settled
 from batchocr.tables.journal import Journal
+from batchocr.tables.known import KnownRow, settled
 
 _OF_THE_FILE: Final[frozenset[ErrorKind | None]] = frozenset({"not_found", "unreadable", "changed"})
 """Errors that concern one file and not its content, so that a copy of the file may not have them."""
@@ -48,8 +48,8 @@ class Copies:
         """By doc_id, the document of this run that is read."""
         self._earlier: dict[str, str] = {}
         """By doc_id, the `source` of a document of which an unfinished run has read pages."""
-        for source in journal.sources() if journal else ():
-            for row in journal.rows(source) if journal else ():
+        for source in journal.known.sources() if journal else ():
+            for row in journal.known.rows(source) if journal else ():
                 if row.doc_id is not None and row.page_index is not None:
                     self._earlier.setdefault(row.doc_id, source)
 
@@ -59,8 +59,8 @@ class Copies:
         if self._journal is None or state.doc_id is None or state.rows is None or not state.page_count:
             return frozenset()
         # What an unfinished run has begun to copy has fewer pages than that of which it was copied.
-        earlier = self._journal.source_of(state.doc_id) or self._earlier.get(state.doc_id, "")
-        rows = settled(self._journal.rows(earlier), self._retry_failed)
+        earlier = self._journal.known.table.source_of(state.doc_id) or self._earlier.get(state.doc_id, "")
+        rows = settled(self._journal.known.rows(earlier), self._retry_failed)
         read_before = {row.page_index for row in rows if _serves(row, state.doc_id)}
         first_index = self._first.setdefault(state.doc_id, index)
         first = self._states[first_index]
@@ -86,7 +86,7 @@ class Copies:
         """A row of `ready`, and the copied row; None if it must be read. Raises OutputError."""
         assert self._journal is not None
         key, source = self.ready.popleft()
-        if not _serves(self._journal.find(source, key.page_index), self._states[key.document].doc_id or ""):
+        if not _serves(self._journal.known.find(source, key.page_index), self._states[key.document].doc_id or ""):
             return key, None
         row = self._journal.read(source, key.page_index)
         if row.error_kind is not None and row.attempts:  # without, it is a copy itself
@@ -95,6 +95,6 @@ class Copies:
         return key, replace(row, source=self._documents[key.document].source)
 
 
-def _serves(row: IndexedRow | None, doc_id: str) -> bool:
+def _serves(row: KnownRow | None, doc_id: str) -> bool:
     """Whether the row holds for every file with these bytes."""
     return row is not None and row.doc_id == doc_id and row.error_kind not in _OF_THE_FILE

@@ -27,12 +27,11 @@ from batchocr.pages.input.folders import describe_skipped
 from batchocr.pages.input.sources import Found
 from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import among, files_of, is_folder, report_path, without_output
-from batchocr.tables.index import IndexedRow, is_failed_again
 from batchocr.tables.journal import Journal
+from batchocr.tables.known import KnownRow, is_failed_again
+from batchocr.tables.output import Output
 from batchocr.tables.schema import RunMetadata, largest, require_same_settings, sample_of
 from batchocr.tables.selection import selection_of
-from batchocr.tables.stored import table_bytes
-from batchocr.tables.table import writer_for
 
 logger = logging.getLogger(__name__)
 
@@ -41,26 +40,34 @@ def read_into_table(
     session: Session,
     config: Config,
     found: Found,
-    out: Path,
+    output: Output,
     stop: StopSwitch,
     progress: Progress | None,
-    *,
-    name: str | None = None,
 ) -> Report:
-    """Read what was found into the table at `out`, or continue an unfinished one. name: under which the report knows
-    the table, if it goes elsewhere in the end.
+    """Read what was found into a table, or continue an unfinished one.
 
     A run that is stopped leaves its journal and builds no table; one that fails while reading or writing leaves its
     journal and a report. config: that of the session, or one that differs in what a call may choose. stop: new, of this
     run alone. Raises UsageError, OutputError, ModelError, EngineError.
     """
-    report_file, table = _report_file(out, config), valid_text(name or str(out))
+    out, table = output.path, valid_text(output.name)
+    report_file = _report_file(out, config)
     require_place(report_file)
     found = replace(found, documents=without_output(found.documents, among(files_of(out, report_file))))
     roots = tuple(map(valid_text, found.roots))
     metadata = replace(session.metadata, input_roots=roots, selection=selection_of(config))
-    with Journal.open(out, metadata, resume=config.resume, overwrite=config.overwrite) as journal:
+    with Journal.open(
+        out,
+        metadata,
+        resume=config.resume,
+        overwrite=config.overwrite,
+        table=output.table,
+        there=output.tag,
+        documents=found.documents,
+    ) as journal:
         remove_leftovers(files_of(out, report_file))
+        journal.worsened |= output.begin()
+        output.settle(journal.earlier)
 
         def on_load() -> None:
             require_same_settings(journal.path, journal.metadata, session.metadata)
@@ -84,7 +91,7 @@ def read_into_table(
                 if newest and newest.exceeded_as_newest(config.max_page_error_rate, config.max_degraded_rate):
                     # Else the next run would end well without having read more of them.
                     whole = replace(whole, newest=sample_of(sources))
-                report = _write_table(run, config, journal, out, rows, whole)
+                report = _write_table(run, config, journal, output, rows, whole)
             else:
                 report = run.report()
         except Exception as error:
@@ -94,6 +101,7 @@ def read_into_table(
         report = replace(report, table=table, newest=newest, worse_documents=worsened, worse_pages=num_pages)
         write_report(report, report_file)
         if report.complete:
+            output.put_report(report_file)
             journal.remove()
     return report
 
@@ -129,7 +137,7 @@ def _read(run: Run, journal: Journal, progress: Progress | None) -> None:
 
     try:
         for _, result in run.results(tick=tick):
-            earlier = journal.find(result.source, result.page_index)
+            earlier = journal.known.find(result.source, result.page_index)
             if earlier is not None and is_failed_again(result, earlier):
                 run.ledger.add_done(earlier.status, earlier.error_kind)
             else:
@@ -145,7 +153,7 @@ def _read(run: Run, journal: Journal, progress: Progress | None) -> None:
             progress.close()
 
 
-def _counting_on(result: PageResult, earlier: IndexedRow | None) -> PageResult:
+def _counting_on(result: PageResult, earlier: KnownRow | None) -> PageResult:
     """The row with the attempts of earlier runs added, if they read the same version of the document."""
     if earlier is None or earlier.doc_id != result.doc_id:
         return result
@@ -153,19 +161,26 @@ def _counting_on(result: PageResult, earlier: IndexedRow | None) -> PageResult:
 
 
 def _write_table(
-    run: Run, config: Config, journal: Journal, out: Path, rows: OutputRows, metadata: RunMetadata
+    run: Run, config: Config, journal: Journal, output: Output, rows: OutputRows, metadata: RunMetadata
 ) -> Report:
     """Put the table in its place, unless it is there already. Raises OutputError."""
     began_s = time.monotonic()
     earlier = journal.earlier.metadata if journal.earlier else None
-    is_there = earlier is not None and rows.are_the_table(in_order=not is_folder(out))
+    is_there = earlier is not None and rows.are_the_table(in_order=not is_folder(output.path))
     containers = {**(earlier.containers if earlier and is_there else {}), **metadata.containers}
     metadata = replace(metadata, containers=largest(containers))
     is_same = earlier is not None and earlier == replace(
         metadata, batchocr_version=earlier.batchocr_version, schema_version=earlier.schema_version
     )
-    if not (is_same and is_there):
-        writer_for(out, config.rows_per_part)(out, rows, metadata, earlier=journal.earlier, written=journal.end)
+    if not (is_same and is_there) or output.lacks_record:
+        output.commit(
+            rows,
+            metadata,
+            rows_per_part=config.rows_per_part,
+            earlier=journal.earlier,
+            worse=journal.worsened,
+            written=journal.end,
+        )
     run.ledger.table_s, run.ledger.quality = time.monotonic() - began_s, rows.quality
     rows.log()
     return replace(
@@ -174,18 +189,17 @@ def _write_table(
         rows_gone=sum(rows.gone.values()),
         rows_not_asked=sum(rows.not_asked.values()),
         rows=rows.num_rows,
-        bytes=table_bytes(out),
+        bytes=output.num_bytes(),
     )
 
 
 def _require_same_input(out: Path, plan: RowPlan, journal: Journal, found: Found) -> None:
     """Refuse to replace a table with one of entirely different documents, from other archives too. Raises
     OutputMismatchError."""
-    if plan.settled is not None and np.any(plan.settled.places >= 0):
+    if np.any(plan.places >= 0) or plan.among_documents(journal.known.sources()):
         return
-    known = {*journal.sources(), *(journal.earlier.columns.sources.to_pylist() if journal.earlier else ())}
-    here = {valid_text(document.source) for document in plan.documents}
-    if known and not any(source in here or found.container_of(source) for source in known):
+    known = {*journal.known.sources(), *journal.known.table.sources.to_pylist()}
+    if known and not any(map(found.container_of, known)):
         raise OutputMismatchError(
             f"{out} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: "
             "choose another --out, or start over with --overwrite, which deletes their rows for good"

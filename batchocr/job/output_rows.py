@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.job.document_run import DocumentState
@@ -22,10 +24,9 @@ from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import named
 from batchocr.job.stats.quality import Quality
 from batchocr.pages.input.sources import Found
-from batchocr.tables.index import IndexedRow
 from batchocr.tables.journal import Journal
+from batchocr.tables.known import Kept, KnownRow, Unread, Version
 from batchocr.tables.page_quality import is_doubtful
-from batchocr.tables.settled import Kept, Unread, Version
 
 logger = logging.getLogger(__name__)
 
@@ -48,25 +49,27 @@ class OutputRows:
         """Of the rows that this run is about."""
         self._num_read = 0
         self._plan = plan
+        self._known, self._table = journal.known, journal.known.table
         self._journal = journal
+        self._read_of_input = plan.among_documents(self._known.sources())
+        """The documents of the input of which the journal has rows."""
         self._prune = prune
         self._not_drawn = set(map(valid_text, found.not_drawn))
-        self._empty = found.empty
         self._found = found
         self._rows_of_empty: Counter[str] = Counter()
-        self._is_kept = np.zeros(plan.settled.table.num_rows if plan.settled else 0, np.bool_)
+        self._is_kept = np.zeros(self._table.num_rows, np.bool_)
         """The rows of the earlier table that stay."""
-        self._is_asked = plan.settled.is_asked.copy() if plan.settled else self._is_kept
+        self._is_asked = plan.is_asked.copy()
         """Those that this run is about."""
         self._rows: Iterable[Kept | Unread] = self._joined(self._documents())
 
     def are_the_table(self, *, in_order: bool) -> bool:
         """Whether they are the rows of the table that is there, as nothing was read, left out or put elsewhere.
         in_order: their order matters."""
-        if self._journal.sources():
+        if self._known.sources():
             return False
         self._rows = [*self._rows]
-        kept = [row if isinstance(row, Kept) else Kept(row.number, row.number + 1) for row in self._rows]
+        kept = [row if isinstance(row, Kept) else Kept(row.place, row.place + 1) for row in self._rows]
         kept = kept if in_order else sorted(kept)
         begins, ends = [row.start for row in kept], [row.stop for row in kept]
         return [0, *ends] == [*begins, len(self._is_kept)]
@@ -84,7 +87,7 @@ class OutputRows:
         result = self._journal.read(row.source, row.page_index)
         if row.version is not None:
             result = replace(result, file_bytes=row.version[0], file_mtime_ns=row.version[1])
-        if row.number < 0:
+        if row.place < 0:
             self._num_read += 1
             self.quality.add(result)
             self.num_doubtful += row.is_asked and is_doubtful(result)
@@ -107,37 +110,53 @@ class OutputRows:
 
     def _documents(self) -> Iterator[Kept | Unread]:
         """The documents in the order of the table."""
-        followers = self._followers()
+        followers, done = self._followers(), 0
         yield from self._gone(followers[None])
-        for index, document in enumerate(self._plan.documents):
+        for index in self._looked_at(followers):
+            yield from self._as_they_are(done, index)
+            document, state, done = self._plan.documents[index], self._plan.given(index), index + 1
             source = valid_text(document.source)
-            settled, state = self._plan.settled, self._plan.given(index)
             if state is not None:
                 yield from self._read(document, state)
-            elif source in self._journal.sources():
+            elif source in self._known.sources():
                 yield from self._not_asked(source)
-            elif settled is not None:
-                yield from self._settled(source, *settled.rows_of(index))
+            else:
+                yield from self._asked_in_part(source, *self._plan.rows_in_table(index))
             yield from self._gone(followers.get(source, ()))
-        if self._plan.settled is not None:
-            table = self._plan.settled.table
-            self.quality.add_all(table.ink_outside[self._is_kept], table.agreement[self._is_kept])
-            self.num_doubtful += int(np.count_nonzero(table.is_doubtful & self._is_kept & self._is_asked))
+        yield from self._as_they_are(done, len(self._plan.documents))
+        pages = self._table.pages
+        self.quality.add_all(pages["ink_outside"][self._is_kept], pages["text_layer_agreement"][self._is_kept])
+        self.num_doubtful += int(np.count_nonzero(pages["is_doubtful"] & self._is_kept & self._is_asked))
+
+    def _looked_at(self, followers: Mapping[str | None, list[str]]) -> list[int]:
+        """The documents of the input that are not to stay just as the table has them, and those with followers."""
+        named = pa.array([*self._known.sources(), *filter(None, followers)], pa.string())
+        is_looked_at = pc.is_in(self._plan.sources, named).to_numpy(zero_copy_only=False)
+        is_looked_at[[*self._plan.states]] = True
+        has_others = np.append(np.logical_or.reduceat(~self._is_asked, self._table.first[:-1]), False)
+        looked_at: list[int] = np.flatnonzero(is_looked_at | has_others[self._plan.places]).tolist()
+        return looked_at
+
+    def _as_they_are(self, begin: int, end: int) -> Iterator[Kept]:
+        """These documents of the input, which stay as the table has them; those that follow each other there as one."""
+        places = self._plan.places[begin:end]
+        places = places[places >= 0]
+        firsts, lasts = places[np.diff(places, prepend=-2) != 1], places[np.diff(places, append=-2) != 1]
+        rows = self._table.first
+        yield from map(Kept, rows[firsts].tolist(), rows[lasts + 1].tolist())
 
     def _joined(self, rows: Iterable[Kept | Unread]) -> Iterator[Kept | Unread]:
         """The rows, those together that follow each other in the earlier table."""
-        last: Kept | None = None
+        last: Kept | Unread | None = None
         for row in rows:
             if isinstance(row, Kept):
                 self._is_kept[row.start : row.stop] = True
-                if last is not None and last.stop == row.start:
+                if isinstance(last, Kept) and last.stop == row.start:
                     last = Kept(last.start, row.stop)
                     continue
             if last is not None:
                 yield last
-            last = row if isinstance(row, Kept) else None
-            if last is None:
-                yield row
+            last = row
         if last is not None:
             yield last
 
@@ -145,37 +164,34 @@ class OutputRows:
         """The documents that are not in the input, by the one that they follow in the earlier table; those that are not
         there either, by the one that an unfinished run has read before them. None for those in front."""
         followers: defaultdict[str | None, list[str]] = defaultdict(list)
-        after: str | None = None
-        if self._plan.settled:
-            sources = self._plan.settled.table.sources
-            numbers = np.arange(len(sources))
-            is_present = np.isin(numbers, self._plan.settled.places)
-            before = np.maximum.accumulate(np.where(is_present, numbers, -1))
-            for number in np.flatnonzero(~is_present).tolist():
-                followed = sources[before[number]].as_py() if before[number] >= 0 else None
-                followers[followed].append(sources[number].as_py())
-            after = sources[before[-1]].as_py() if before[-1] >= 0 else None
-        if read := self._journal.sources():
-            present = {valid_text(document.source) for document in self._plan.documents}
-            gone = {source for several in followers.values() for source in several}
-            for source in read:
-                if source in present:
-                    after = source
-                elif source not in gone:
-                    followers[after].append(source)
+        numbers, sources = np.arange(len(self._table.sources)), self._table.sources
+        is_present = np.isin(numbers, self._plan.places)
+        before = np.maximum.accumulate(np.where(is_present, numbers, -1))
+
+        def name_of(number: int) -> str | None:
+            return sources[number].as_py() if number >= 0 else None
+
+        for number in np.flatnonzero(~is_present).tolist():
+            followers[name_of(before[number])].append(sources[number].as_py())
+        after = name_of(self._plan.places.max(initial=-1))
+        for source in self._known.sources():
+            if source in self._read_of_input:
+                after = source
+            elif self._table.document_of(source) is None:
+                followers[after].append(source)
         return followers
 
     def _gone(self, sources: Iterable[str]) -> Iterator[Kept | Unread]:
         """Documents that are not in the input, unless their rows are to be removed."""
         for source in sources:
-            rows = self._journal.rows(source)
+            rows = self._known.rows(source)
             pages = [row for row in rows if row.page_index is not None]
             pages = pages or [row for row in rows if row.doc_id]  # else its row says only that there was no file
             if (container := self._found.container_of(source)) is not None:
                 pages = [row for row in pages if (container, row.doc_id, row.page_index) not in self._under_new_names]
             if not pages:
                 continue
-            empty_input = next((name for name, begin in self._empty.items() if source.startswith(begin)), None)
+            empty_input = next((name for name, begin in self._found.empty.items() if source.startswith(begin)), None)
             if empty_input is not None:
                 self._rows_of_empty[empty_input] += len(pages)
             if empty_input is not None or not self._prune:
@@ -187,15 +203,14 @@ class OutputRows:
     def _under_new_names(self) -> set[tuple[str | None, str | None, int | None]]:
         """The archive, `doc_id` and page of each row that the earlier table has not. If it has that row of a document
         that is not in this archive any more, that is what the same document was called before."""
-        present = {valid_text(document.source) for document in self._plan.documents}
         return {
             (self._found.container_of(source), row.doc_id, row.page_index)
-            for source in present.intersection(self._journal.sources())
-            for row in self._journal.rows(source)
-            if row.length
+            for source in self._read_of_input
+            for row in self._known.rows(source)
+            if row.place < 0
         }
 
-    def _settled(self, source: str, first: int, end: int) -> Iterator[Kept]:
+    def _asked_in_part(self, source: str, first: int, end: int) -> Iterator[Kept]:
         """A document of which nothing is known but its rows in the table, if it has some there."""
         is_asked = self._is_asked[first:end]
         if others := end - first - int(np.count_nonzero(is_asked)):
@@ -207,7 +222,7 @@ class OutputRows:
 
     def _not_asked(self, source: str) -> Iterator[Kept | Unread]:
         """A document of which an unfinished run has read rows, and this one does not ask for them."""
-        rows = self._journal.rows(source)
+        rows = self._known.rows(source)
         rows = [row for row in rows if row.page_index is not None] or rows
         self.not_asked[source] = len(rows)
         yield from (self._row(source, row) for row in rows if not self._prune)
@@ -215,7 +230,7 @@ class OutputRows:
     def _read(self, document: Document, state: DocumentState) -> Iterator[Kept | Unread]:
         """The pages of a document at which this run has looked."""
         source, planned = valid_text(document.source), state.rows or ()
-        rows = {row.page_index: row for row in self._journal.rows(source)}
+        rows = {row.page_index: row for row in self._known.rows(source)}
         others = {
             page
             for page, row in rows.items()
@@ -235,13 +250,12 @@ class OutputRows:
             yield self._row(source, rows[page], version if is_touched else None, is_asked=page in planned)
 
     def _row(
-        self, source: str, row: IndexedRow, version: Version | None = None, *, is_asked: bool = False
+        self, source: str, row: KnownRow, version: Version | None = None, *, is_asked: bool = False
     ) -> Kept | Unread:
         """One row, wherever it is. version: of its file as it is now."""
         touched = version if version != row.version else None
-        number = -1 if row.length else row.offset
-        if number >= 0:
-            self._is_asked[number], self._is_kept[number] = is_asked, True
+        if row.place >= 0:
+            self._is_asked[row.place], self._is_kept[row.place] = is_asked, True
             if touched is None:
-                return Kept(number, number + 1)
-        return Unread(source, row.page_index, is_asked, touched, number, self._load)
+                return Kept(row.place, row.place + 1)
+        return Unread(source, row.page_index, is_asked, touched, row.place, self._load)

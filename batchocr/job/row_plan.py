@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import inf
 from typing import Final
 
-from batchocr.data import Document, Failure
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from batchocr.data import Document, Failure, valid_text
 from batchocr.job.copies import Copies
 from batchocr.job.document_run import DocumentState, RowKey
-from batchocr.job.settled import SettledDocuments
 from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Opened
-from batchocr.tables.index import IndexedRow, settled
+from batchocr.storage.listing import Documents
 from batchocr.tables.journal import Journal
-from batchocr.tables.settled import version_of
+from batchocr.tables.known import KnownRow, KnownRows, Overlay, settled, version_of
 
 _LOOKED_AT_ONCE: Final = 100
 """Files that are looked at between two checks for messages: a million may be unchanged in a row."""
@@ -37,7 +40,7 @@ class RowPlan:
 
     def __init__(
         self,
-        documents: Sequence[Document],
+        documents: Documents,
         pages: str | None,
         finished: Journal | None,
         *,
@@ -48,7 +51,7 @@ class RowPlan:
     ) -> None:
         self.documents = documents
         self.states: defaultdict[int, DocumentState] = defaultdict(DocumentState)
-        """Of the documents that were looked at, without those that are `settled`."""
+        """Of the documents that were looked at, without those that are as the table says."""
         self.ready: deque[int] = deque()
         """The documents whose rows may be begun from now on."""
         self.num_known = 0
@@ -58,13 +61,15 @@ class RowPlan:
         self.end_of_window = inf if max_unreleased is None else max_unreleased
         """The index in the output of the first row that may not be begun yet."""
         self.copies = Copies(documents, self.states, None if reads_all else finished, retry_failed)
-        self._spec = parse_page_spec(pages) if pages else None
-        self.settled: SettledDocuments | None = None
-        """Those of an earlier table, if there is one."""
-        table = finished.earlier.columns if finished is not None and finished.earlier is not None else None
-        if finished is not None and table is not None and table.num_rows:
-            self.settled = SettledDocuments(table, documents, self._spec, retry_failed, finished.sources())
-        self._finished = finished
+        self.sources = documents.sources
+        self.known = finished.known if finished is not None else Overlay(KnownRows())
+        self._table = self.known.table
+        self.places = pc.index_in(self.sources, self._table.sources).fill_null(-1).to_numpy()
+        """Of each document, its number in the table; -1 if it is not there."""
+        self.is_asked = np.zeros(self._table.num_rows, np.bool_)
+        """The rows of the table that are rows of this run, too."""
+        self._spec = parse_page_spec(pages)
+        self._is_of_spec, self._num_settled = self._table.asked(self._spec, retry_failed)
         self._limit = limit
         self._retry_failed = retry_failed
         self._in_order = limit is not None or max_unreleased is not None
@@ -118,8 +123,8 @@ class RowPlan:
         return (RowKey(index, page) for page in state.rows or () if page not in state.not_read)
 
     def given(self, index: int) -> DocumentState | None:
-        """What is known of a document that is not `settled` and of which this run is to read rows, or has found them
-        done.
+        """What is known of a document that is not as the table says, and of which this run is to read rows, or has
+        found them done.
 
         With a limit, only before the first document that is not opened yet: later ones may be beyond the limit.
         """
@@ -137,15 +142,22 @@ class RowPlan:
             if self._num_rows_given == self._limit:
                 return None
             self._num_looked_at += 1
-            if self.settled is not None and (num_rows := self.settled.num_rows(index)):
-                self._know(index, num_rows)
-                continue
-            problem = self.documents[index].problem
-            if problem is not None:
-                self.cannot_open(index, problem)
-            elif not self._is_unchanged(index):
+            document = self.documents[index]
+            if document.problem is not None:
+                self.cannot_open(index, document.problem)
+            elif not self._is_unchanged(index, document):
                 return index
         return None
+
+    def among_documents(self, sources: Collection[str]) -> set[str]:
+        """Those of the sources that are of documents of the input."""
+        given = pa.array(sources, pa.string())
+        return {*given.filter(pc.is_in(given, self.sources)).to_pylist()}
+
+    def rows_in_table(self, index: int) -> tuple[int, int]:
+        """The first row of a document in the table, and the one after its last."""
+        place = self.places[index]
+        return (int(self._table.first[place]), int(self._table.first[place + 1])) if place >= 0 else (0, 0)
 
     def opened(self, index: int, file: Opened) -> None:
         """Record that a document was opened. One without pages gets a row for the whole."""
@@ -165,13 +177,18 @@ class RowPlan:
             self.states[key.document].ended |= 1 << key.page_index
             self.copies.ended(key)
 
-    def _is_unchanged(self, index: int) -> bool:
+    def _is_unchanged(self, index: int, document: Document) -> bool:
         """Whether an earlier run has learnt what there is to learn about a document, and its file has not been touched
         since. Its rows are planned then."""
-        state, document = self.states[index], self.documents[index]
-        state.size, state.mtime_ns = version = version_of(document)
-        settled = self._settled(document.source)
-        of_this_file = [row for row in settled if row.file_bytes is not None and row.version == version]
+        version, place = version_of(document), self.places[index]
+        num_settled = int(self._num_settled[place]) if place >= 0 and document.pages is None else 0
+        is_in_journal = valid_text(document.source) in self.known.sources()
+        if num_settled and version == self._table.version(place) and not is_in_journal:
+            self._know(index, num_settled)
+            return True
+        state, settled = self.states[index], self._settled(document.source)
+        state.size, state.mtime_ns = version
+        of_this_file = [row for row in settled if row.is_of(version)]
         if not of_this_file:
             return False
         # A document that could be opened once has pages, whatever happened in a later run.
@@ -179,12 +196,11 @@ class RowPlan:
         self._plan_rows(index, row.page_count, row.doc_id, settled)
         return True
 
-    def _plan_rows(self, index: int, page_count: int | None, doc_id: str | None, settled: Sequence[IndexedRow]) -> None:
+    def _plan_rows(self, index: int, page_count: int | None, doc_id: str | None, settled: Sequence[KnownRow]) -> None:
         """Plan the rows of a document. page_count: None if it cannot be opened."""
         state = self.states[index]
         state.page_count, state.doc_id = page_count, doc_id
-        pages = range(page_count or 0) if self._spec is None else self._spec.pages(page_count or 0)
-        state.rows = self.documents[index].chosen(pages) if page_count else [None]
+        state.rows = self.documents[index].chosen(self._spec.pages(page_count)) if page_count else [None]
         state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id)
         self._know(index, len(state.rows))
 
@@ -205,8 +221,8 @@ class RowPlan:
             num_rows = min(num_rows, self._limit - self._num_rows_given)
         state = self.states.get(index)
         if state is None:
-            assert self.settled is not None
-            self.settled.take(index, num_rows)
+            begin, end = self.rows_in_table(index)
+            self.is_asked[begin + np.flatnonzero(self._is_of_spec[begin:end])[:num_rows]] = True
             self.num_ended += num_rows
         else:
             assert state.rows is not None
@@ -220,6 +236,6 @@ class RowPlan:
         self._num_given += 1
         self._num_rows_given += num_rows
 
-    def _settled(self, source: str) -> list[IndexedRow]:
+    def _settled(self, source: str) -> list[KnownRow]:
         """The rows of a document that need no further attempt."""
-        return settled(self._finished.rows(source), self._retry_failed) if self._finished is not None else []
+        return settled(self.known.rows(source), self._retry_failed)

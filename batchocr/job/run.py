@@ -65,7 +65,6 @@ class Run:
         self.ledger = Ledger(len(found.documents), found.skipped, workers=session.workers, rates=config)
         self._config = config
         self._inputs = found.inputs
-        self._finished = finished
         self._on_load = on_load
         self._pool: WorkerPool | None = None
         self._questions: Questions | None = None
@@ -79,7 +78,7 @@ class Run:
         model raises, too."""
         setup = Setup.of(self._config, self.session.worker_memory_bytes, detector=self.session.detector.fingerprint)
         self._pool = self._closing.enter_context(WorkerPool(self.session.workers, setup))
-        if self.plan.documents and not (self._finished and self._finished.has_rows):
+        if self.plan.documents and not self.plan.known.has_rows:
             self._load()  # while the workers start up
         pipeline = Pipeline(self.plan, self._pool, self.ledger.counts, self._load, self._config.page_timeout)
 
@@ -141,11 +140,10 @@ class Run:
         error: what ended the run, even before there was a worker; None if nothing went wrong.
         """
         ledger, plan, session = self.ledger, self.plan, self.session
-        if plan.settled is not None:
-            ledger.add_earlier(*plan.settled.counts())
+        ledger.add_earlier(*plan.known.table.counts(plan.is_asked))
         for index, state in plan.all_given():
             ledger.found += len(state.rows or ())
-            for row in self._finished.rows(plan.documents[index].source) if self._finished and state.done else ():
+            for row in plan.known.rows(plan.documents[index].source) if state.done else ():
                 if row.page_index in state.done:
                     ledger.add_done(row.status, row.error_kind)
         ledger.documents_copied = plan.copies.num_documents

@@ -86,11 +86,11 @@ def named(num_pages: Mapping[str, int]) -> str:
 def _num_lost(source: str, state: DocumentState, journal: Journal) -> int:
     """How many pages were read earlier and are no longer in the document."""
     pages = range(state.page_count or 0)
-    before = (row for row in journal.rows(source) if row.status in ("ok", "degraded") and row.doc_id != state.doc_id)
-    return sum(row.page_index not in pages for row in before)
+    before = (row for row in journal.known.rows(source) if row.doc_id != state.doc_id)
+    return sum(row.status in ("ok", "degraded") and row.page_index not in pages for row in before)
 
 
 def _num_worse(source: str, state: DocumentState, journal: Journal) -> int:
     """How many pages of the current version of the document were read better before."""
-    rows = (journal.find(source, page_index) for page_index in journal.worse_pages(source))
+    rows = (journal.known.find(source, page_index) for page_index in journal.known.worse_pages(source))
     return sum(row is not None and row.doc_id == state.doc_id for row in rows)

@@ -15,7 +15,8 @@ from batchocr.errors import UsageError
 from batchocr.processes.messages import Failed, ListMembers, MembersListed
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
-from batchocr.storage.members import MemberAddress, is_compressed
+from batchocr.storage.listing import Documents
+from batchocr.storage.members import Member, MemberAddress, is_compressed
 from batchocr.storage.temporary import delete_at_end
 from batchocr.storage.unpacked import own_folder
 
@@ -29,30 +30,36 @@ class Within:
     """What is within a file."""
 
     container: Document
-    documents: dict[str, Document] = field(default_factory=dict)
-    """By `source`, in its order; at the end the file itself, if not all of it can be listed."""
+    documents: Documents = field(default_factory=Documents)
+    """In its order; at the end the file itself, if not all of it can be listed."""
     skipped: Counter[str] = field(default_factory=Counter)
     """How many others there are, as `SkippedFiles.by_kind` says it."""
     version: tuple[int, int] | None = None
     """Size and mtime of the file, if these are all of its documents."""
+    _taken: set[str] = field(default_factory=set)
+    """The `source` of each document that a worker has listed."""
 
     def add(self, listed: MembersListed) -> None:
-        """Add what a worker says. A name that was there before gets the member's number."""
+        """Add what a worker says."""
         self.skipped.update(listed.skipped)
-        for member in listed.members:
-            source = f"{self.container.source}/{member.name}"
-            while source in self.documents:
-                source = f"{source} ({member.ordinal})"
-            address = str(MemberAddress(self.container.path, listed.version, member))
-            self.documents[source] = Document(address, source, size=member.size, mtime_ns=member.mtime_ns)
+        self.documents.extend(self._named(member, listed.version) for member in listed.members)
         if listed.problem is not None:
             self.fail(listed.problem)
         elif listed.is_last:
             self.version = listed.version
 
+    def _named(self, member: Member, version: tuple[int, int]) -> Document:
+        """The document; if it has the name of another before it, the member's number is added to that."""
+        source = f"{self.container.source}/{member.name}"
+        while source in self._taken:
+            source = f"{source} ({member.ordinal})"
+        self._taken.add(source)
+        address = MemberAddress(self.container.path, version, member)
+        return Document(str(address), source, size=member.size, mtime_ns=member.mtime_ns)
+
     def fail(self, problem: Failure) -> None:
         """Add the file itself, which cannot be listed any further."""
-        self.documents[self.container.source] = replace(self.container, problem=problem)
+        self.documents.extend([replace(self.container, problem=problem)])
 
 
 def list_within(containers: Sequence[Document], pool: WorkerPool, *, is_second: bool = False) -> list[Within]:

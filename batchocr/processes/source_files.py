@@ -196,7 +196,7 @@ class SourceFiles:
                 [within] = list_within([Document(real, real)], pool)
             if len(self._members) >= _MOST_LISTED:
                 del self._members[next(iter(self._members))]
-            self._members[real] = {source: found.path for source, found in within.documents.items()}
+            self._members[real] = {found.source: found.path for found in within.documents}
         return self._members[real].get(real + path[len(container) :])
 
     def _hand_out(self) -> None:

@@ -26,7 +26,7 @@ from batchocr.ray.items import ClusterPlan, Item, newest_documents
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, Tally
 from batchocr.tables import parquet
-from batchocr.tables.index import may_retry
+from batchocr.tables.known import needs_no_attempt
 from batchocr.tables.schema import RunMetadata, require_same_settings
 from batchocr.tables.selection import selection_of
 
@@ -102,11 +102,11 @@ class Driver:
             rows = self._before.get(item.name)
             if rows is not None:
                 self.tally.already_done += rows.by_status.total() - rows.by_status["failed"]
-            if rows is None or any(may_retry(kind, self._config.retry_failed) for kind in rows.errors):
-                self._waiting.append(item)
-            else:
+            if rows is not None and all(needs_no_attempt(*row, self._config.retry_failed) for row in rows.outcomes):
                 self.tally.parts_before += 1
                 self.tally.take(rows)
+            else:
+                self._waiting.append(item)
         self._waiting.sort(key=lambda item: (item.num_rows, -item.number))  # the last is the first to be read
 
     def run(self, address: str | None, stop: StopSwitch, progress: Progress | None) -> None:

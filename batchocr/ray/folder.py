@@ -29,8 +29,9 @@ from batchocr.storage.objects import list_below, remove
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import atomic_file, reading, writing
 from batchocr.tables.files import CLUSTER_PLAN_NAME, CLUSTER_REPORT_NAME, is_cluster_part
-from batchocr.tables.remote_output import fetch_file, put_file
+from batchocr.tables.remote_output import put_file
 from batchocr.tables.schema import RunMetadata, decode_metadata
+from batchocr.tables.stored import fetch_file
 
 logger = logging.getLogger(__name__)
 
@@ -113,9 +114,11 @@ class PartRows:
     by_status: Counter[Status]
     """All rows, by status."""
     errors: Counter[ErrorKind]
-    """The failed rows, by what was wrong."""
+    """Those in which something is said to be wrong, by what."""
     by_document: Counter[tuple[str, Status]] = field(default_factory=Counter)
     """All rows, by `source` and status."""
+    outcomes: frozenset[tuple[Status, ErrorKind | None]] = frozenset()
+    """Each status that a row has, with what is wrong there."""
 
 
 class OutputFolder:
@@ -256,5 +259,6 @@ def read_part(part: Path, metadata: RunMetadata, name: str) -> tuple[PartRows, s
         raise OutputMismatchError(f"{name} was made with other settings: choose another --out")
     sources, pages, statuses, errors = (column.to_pylist() for column in columns)
     kinds = Counter(kind for kind in errors if kind is not None)
-    rows = PartRows(Counter(statuses), kinds, Counter(zip(sources, statuses, strict=True)))
+    outcomes = frozenset(zip(statuses, errors, strict=True))
+    rows = PartRows(Counter(statuses), kinds, Counter(zip(sources, statuses, strict=True)), outcomes)
     return rows, set(zip(sources, pages, strict=True)) if found is not None else set()

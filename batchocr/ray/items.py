@@ -77,7 +77,8 @@ class Item:
         """Whether a part with these sources and pages may be its own: it has rows of every document, and of no other,
         nor of other pages. One that could not be counted may have any, or none."""
         counts = {each.source: each.page_count for each in self.documents}
-        wanted = {source: {None, *wanted_pages(self.pages, count)} for source, count in counts.items() if count}
+        spec = parse_page_spec(self.pages)
+        wanted = {source: {None, *spec.pages(count)} for source, count in counts.items() if count}
         sources = {source for source, _ in held}
         is_of_these = all(page_index in wanted.get(source, {page_index}) for source, page_index in held)
         return wanted.keys() <= sources <= counts.keys() and is_of_these
@@ -86,7 +87,7 @@ class Item:
         """Yield all of its rows, failed."""
         for document in self.documents:
             count = document.page_count
-            wanted: Sequence[int | None] = wanted_pages(self.pages, count) if count else [None]
+            wanted: Sequence[int | None] = parse_page_spec(self.pages).pages(count) if count else [None]
             for page_index in wanted:
                 yield PageResult(
                     document.source,
@@ -126,11 +127,6 @@ def look_at_file(document: Document) -> PlannedDocument:
     return PlannedDocument(document.source, 0, 0, problem=document.problem, path=path)
 
 
-def wanted_pages(pages: str | None, page_count: int) -> Sequence[int]:
-    """The indices of the pages that `--pages` asks for."""
-    return range(page_count) if pages is None else parse_page_spec(pages).pages(page_count)
-
-
 def unchanged_items(items: Sequence[Item], now: Mapping[str, PlannedDocument]) -> list[Item]:
     """The items of which every file is as it was, with where it is now. now: the documents by their source."""
     return [
@@ -149,7 +145,7 @@ def divide(documents: Sequence[PlannedDocument], pages: str | None, per_item: in
     group: list[PlannedDocument] = []
     num_rows, number = 0, first
     for document in documents:
-        wanted = wanted_pages(pages, document.page_count) if document.page_count else [0]
+        wanted = parse_page_spec(pages).pages(document.page_count) if document.page_count else [0]
         if group and num_rows + len(wanted) > per_item:
             yield Item(number, pages, num_rows, tuple(group))
             group, num_rows, number = [], 0, number + 1

@@ -21,11 +21,14 @@ from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session, worker_memory_bytes
 from batchocr.job.stats.report import Report, Setting
 from batchocr.job.stop import StopSwitch
+from batchocr.option_values import parse_page_spec
 from batchocr.pages.input.sources import Found
 from batchocr.ray.folder import OutputFolder, PartRows, read_part
-from batchocr.ray.items import Item, wanted_pages
+from batchocr.ray.items import Item
+from batchocr.storage.listing import Documents
 from batchocr.tables import parquet
 from batchocr.tables.atomic import writing
+from batchocr.tables.output import Output
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.selection import selection_of
 
@@ -96,8 +99,9 @@ class Reader:
         documents = [each.document for each in item.documents]
         if item.pages != self._config.pages:  # a piece of one document; its part says what the run was asked for
             [planned] = item.documents
-            documents = [replace(planned.document, pages=set(wanted_pages(item.pages, planned.page_count or 0)))]
-        found = Found(documents, {}, self._roots)
+            pages = parse_page_spec(item.pages).pages(planned.page_count or 0)
+            documents = [replace(planned.document, pages=set(pages))]
+        found = Found(Documents(documents), {}, self._roots)
         report: Report | None = None
         with tempfile.TemporaryDirectory(prefix="batchocr-") as work:
             local = Path(work) / item.name
@@ -105,7 +109,7 @@ class Reader:
                 with self._folder.files.local(item.name) as part, writing(local):
                     shutil.copyfile(part, local)
             try:
-                report = read_into_table(self._session, config, found, local, stop, None)
+                report = read_into_table(self._session, config, found, Output(local), stop, None)
             except NoInputError:  # none of the pages exists, which could not be known before
                 parquet.write(local, [], replace(self._session.metadata, selection=selection_of(config)))
             if item.pages != self._config.pages:

@@ -52,7 +52,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
                 file.flush()
                 sync(file.fileno())
             os.replace(temporary, path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -158,7 +158,7 @@ def sync(descriptor: int) -> None:
             raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Sync the folder's list of names to disk: without this, a power loss may bring the replaced file back. A disk that
     fails here is a warning, as the file itself is on it."""
     try:

@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from batchocr.data import PageResult, Status
 from batchocr.errors import OutputError
-from batchocr.tables.index import page_rank
+from batchocr.tables.known import page_rank
 from batchocr.tables.page_change import BlockChanges, PageChange, page_change
 from batchocr.tables.schema import from_json, to_json
 
@@ -101,18 +101,11 @@ def matched(first: Iterable[PageResult], second: Iterable[PageResult]) -> Iterat
             if one is not None and other is not None and _key(one) == _key(other):
                 yield one, other
                 continue
-            if one is not None:
-                match = in_second.take(one)
-                if match is None:
-                    in_first.put(one)
-                else:
-                    yield one, match
-            if other is not None:
-                match = in_first.take(other)
-                if match is None:
-                    in_second.put(other)
-                else:
-                    yield match, other
+            for row, own, theirs in ((one, in_first, in_second), (other, in_second, in_first)):
+                if row is not None and (match := theirs.take(row)) is not None:
+                    yield (row, match) if own is in_first else (match, row)
+                elif row is not None:
+                    own.put(row)
         yield from ((row, None) for row in in_first.all())
         yield from ((None, row) for row in in_second.all())
 

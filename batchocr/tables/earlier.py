@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast, get_args
+from typing import cast, get_args
+
+from pydantic_core import from_json, to_json
 
 from batchocr.config import DType
-from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError
+from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError, UsageError
 from batchocr.storage.checksums import checked_line, is_sound
-from batchocr.tables import parts
+from batchocr.tables import jsonl, parts
 from batchocr.tables.atomic import reading
-from batchocr.tables.files import is_folder, journal_path, metadata_path, table_file
+from batchocr.tables.files import CLUSTER_REPORT_NAME, EARLIER_NAMES, is_folder, journal_path, record_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
     RunMetadata,
@@ -24,7 +25,6 @@ from batchocr.tables.schema import (
     require_same_settings,
     require_same_shard,
 )
-from batchocr.tables.stored import present
 from batchocr.tables.table import StoredTable, could_be_table, table_for
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 _TAIL_BYTES = 1 << 20
 """Where a Parquet file has its metadata, but for one with thousands of row groups."""
 _HEADER_START = b'{"batchocr_version":'
-_CONTINUES: Final = re.compile(rb',"continues":"([0-9a-f]{64})"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +41,13 @@ class JournalHeader:
     metadata: RunMetadata
     continues: str
     """The digest of the table that the run continues; empty if there is none, or its rows do not count."""
+    overwrites: str | None = None
+    """The tag of what was there then, if its rows do not count; None if the version before this one began the run."""
 
     def to_line(self) -> bytes:
         """The line."""
-        return checked_line(metadata_to_json(self.metadata)[:-1] + b',"continues":"%s"}' % self.continues.encode())
+        said = to_json({"continues": self.continues, "overwrites": self.overwrites})
+        return checked_line(metadata_to_json(self.metadata)[:-1] + b"," + said[1:])
 
 
 def parse_header(path: Path, line: bytes) -> JournalHeader | None:
@@ -55,8 +57,8 @@ def parse_header(path: Path, line: bytes) -> JournalHeader | None:
     """
     metadata = metadata_from_json(line)
     if metadata is not None and is_sound(line):
-        continues = _CONTINUES.search(line)
-        return JournalHeader(metadata, continues[1].decode() if continues else "")
+        said = from_json(line)
+        return JournalHeader(metadata, str(said.get("continues", "")), said.get("overwrites"))
     is_torn = not line.endswith(b"\n") and len(line) < MAX_METADATA_BYTES
     if is_torn and line[: len(_HEADER_START)] == _HEADER_START[: len(line)]:
         return None
@@ -79,11 +81,12 @@ def header_of_journal(out: Path) -> JournalHeader | None:
 def require_ours(out: Path) -> None:
     """Raise OutputMismatchError if there is a file at `out`, or in the place of its journal or metadata, that no
     version of batchocr wrote, unless it is empty."""
+    paths = [out, journal_path(out)]
     if is_folder(out):
         parts.require_ours(out)
-    paths = [out, journal_path(out)]
-    if is_folder(out) or out.suffix.lower() == ".jsonl":
-        paths.append(metadata_path(out))
+        paths += (out / name for name in EARLIER_NAMES if name != CLUSTER_REPORT_NAME)
+    elif out.suffix.lower() == ".jsonl":
+        paths.append(record_path(out))
     for path in paths:
         if path.is_file() and path.stat().st_size and not _looks_like_ours(path):
             raise OutputMismatchError(
@@ -97,7 +100,7 @@ def _looks_like_ours(path: Path) -> bool:
     if path.suffix.lower() == ".jsonl":
         return could_be_table(path)
     with path.open("rb") as file:
-        if path.suffix in (".journal", ".json"):
+        if path.suffix in (".journal", ".json") or path.name == "journal":
             return _HEADER_START.startswith(file.read(len(_HEADER_START)))
         file.seek(-min(_TAIL_BYTES, path.stat().st_size), os.SEEK_END)
         return b"batchocr.settings" in file.read()
@@ -109,11 +112,12 @@ def table_to_continue(out: Path, metadata: RunMetadata) -> StoredTable | None:
     Raises OutputMismatchError if the table is of other settings, another shard or not ours, OutputError if it is
     damaged.
     """
-    if not present(table_file(out)).exists():
+    if not has_table(out):
         require_ours(out)
         return None
-    found = table_for(out).open_table(present(out))
+    found = table_for(out).open_table(out)
     if found is None:
+        require_ours(out)
         raise OutputMismatchError(
             f"{out} was not written by this version of batchocr, or is damaged: choose another --out, or replace it "
             "with --overwrite"
@@ -121,21 +125,34 @@ def table_to_continue(out: Path, metadata: RunMetadata) -> StoredTable | None:
     try:
         require_same_settings(out, found.metadata, metadata)
         require_same_shard(out, found.metadata, metadata)
-        _ = found.columns  # which may be damaged
+        documents = found.columns.sources  # the columns may be damaged
+        if isinstance(found, parts.PartsTable) and not found.is_recorded:
+            for document in (each["values"] for each in documents.value_counts() if each["counts"].as_py() > 1):
+                raise OutputError(
+                    f"{out} has no record of its parts, and {document} is in two of them, as copies and killed merges "
+                    "leave it: remove what does not belong to the table, or start over with --overwrite"
+                )
     except BatchOcrError:
         found.close()
         raise
     return found
 
 
-def metadata_of_rows(out: Path) -> RunMetadata | None:
+def has_table(out: Path) -> bool:
+    """Whether there is a table at `out`, of whatever state."""
+    if is_folder(out):
+        return parts.has_table(out)
+    return jsonl.has_table(out) if out.suffix.lower() == ".jsonl" else out.exists()
+
+
+def metadata_of_rows(out: Path, table: Path | None = None) -> RunMetadata | None:
     """What the rows at `out` depend on. None if there are none, or none that a run can continue: opening the output
-    says why."""
-    with suppress(OutputError, OSError):
+    says why. table: where the table is that a run there continues, if it is elsewhere."""
+    with suppress(OutputError, UsageError, OSError):
         if journal_path(out).is_file() and (header := header_of_journal(out)):
             return header.metadata
-        if present(table_file(out)).is_file():
-            return table_for(out).read_metadata(present(out))
+        if has_table(table or out):
+            return table_for(table or out).read_metadata(table or out)
     return None
 
 

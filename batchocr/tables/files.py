@@ -8,22 +8,29 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from batchocr.data import Document
 from batchocr.errors import NoInputError
 from batchocr.storage.members import file_of
 
-UNFINISHED_REPORT = b'{"complete": false}\n'
-"""What stands in a store for the report of a run that is at work, if there is none of an earlier one."""
+if TYPE_CHECKING:
+    from batchocr.storage.listing import Documents
+
+OWN_FOLDER = ".batchocr"
+"""Of what belongs to a folder of parts and is none. It is hidden, so that other programs open the folder as a table."""
+
 CLUSTER_REPORT_NAME = "report.json"
 """Of the report of a run on a cluster, one for all parts in its folder."""
-
-TABLE_SUFFIXES = (".parquet", ".jsonl")
 CLUSTER_PLAN_NAME = "run.json"
 """Of the plan of a run on a cluster."""
 
-PARTS_METADATA_NAME = "table.json"
-"""Of what stands once for a folder of parts."""
+TABLE_SUFFIXES = (".parquet", ".jsonl")
+
+_BESIDE = (".journal", ".meta.json", ".report.json", ".run.json", ".new")
+"""How the names end of the files beside a table that is a single file."""
+
+EARLIER_NAMES = ("table.json", "table.journal", "report.json")
+"""What the version before this one had in a folder of parts, beside them."""
 
 _CLUSTER_PART = re.compile(r"part-[0-9]{6,}-[0-9a-f]{16}\.parquet")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
@@ -36,17 +43,12 @@ def is_folder(out: Path) -> bool:
 
 def journal_path(out: Path) -> Path:
     """Where the journal of the table at `out` is, which may be a folder of parts."""
-    return out / "table.journal" if is_folder(out) else out.with_name(out.name + ".journal")
+    return out / OWN_FOLDER / "journal" if is_folder(out) else out.with_name(out.name + ".journal")
 
 
-def metadata_path(out: Path) -> Path:
-    """Where the metadata of a JSON Lines table are, or of a folder of parts."""
-    return out / PARTS_METADATA_NAME if is_folder(out) else out.with_name(out.name + ".meta.json")
-
-
-def table_file(out: Path) -> Path:
-    """The file that is there when there is a table at `out`."""
-    return metadata_path(out) if is_folder(out) else out
+def record_path(out: Path) -> Path:
+    """Where the record of a JSON Lines table is, or of a folder of parts."""
+    return out / OWN_FOLDER / "table.json" if is_folder(out) else out.with_name(out.name + ".meta.json")
 
 
 def table_of_journal(name: str) -> str:
@@ -56,7 +58,7 @@ def table_of_journal(name: str) -> str:
 
 def report_path(out: Path) -> Path:
     """Where the report goes unless the user says otherwise."""
-    return out / CLUSTER_REPORT_NAME if is_folder(out) else out.with_name(out.name + ".report.json")
+    return out / OWN_FOLDER / "report.json" if is_folder(out) else out.with_name(out.name + ".report.json")
 
 
 def temporary_path(path: Path) -> Path:
@@ -88,13 +90,15 @@ def is_cluster_part(name: str) -> bool:
 def how_to_restore(path: Path) -> str:
     """What to do about a table that is damaged."""
     if is_cluster_part(path.name):
-        return "restore it, or delete it and run the same command again, which reads its documents again"
+        record = record_path(path.parent)
+        also = f" and {record}" if record.exists() else ""
+        return f"restore it, or delete it{also} and run the same command again, which reads its documents again"
     return "restore it, or read the documents again with `batchocr run --overwrite`"
 
 
 def is_beside_a_table(name: str) -> bool:
     """Whether it is the name of a file that a run leaves beside its table, or was still writing."""
-    return name.endswith((".journal", ".meta.json", ".report.json")) or final_name(name) != name
+    return name.endswith(_BESIDE) or final_name(name) != name
 
 
 def files_of(out: Path, report: Path) -> list[Path]:
@@ -103,7 +107,7 @@ def files_of(out: Path, report: Path) -> list[Path]:
     tables = [out]
     if is_folder(out):
         tables = [out / final_name(name) for name in os.listdir(out) if is_cluster_part(name)]
-    return [*tables, journal_path(out), metadata_path(out), report]
+    return [*tables, journal_path(out), record_path(out), report]
 
 
 def among(files: Sequence[Path]) -> Callable[[str], bool]:
@@ -117,10 +121,10 @@ def among(files: Sequence[Path]) -> Callable[[str], bool]:
     return is_among
 
 
-def without_output(documents: Sequence[Document], is_own: Callable[[str], bool]) -> list[Document]:
+def without_output(documents: Documents, is_own: Callable[[str], bool]) -> Documents:
     """Leave out what the run, or one before it, has written: a glob matches that, too. is_own: says it of a path, or a
     URI. Raises NoInputError if nothing else was found."""
-    remaining = [document for document in documents if not is_own(file_of(document.path))]
+    remaining = documents.where(not is_own(file_of(path)) for path in documents.paths())
     if documents and not remaining:
         raise NoInputError("nothing to read: nothing was found but the run's own output")
     return remaining

@@ -9,12 +9,13 @@ where it is. A first line like that stops the next run, which cannot know what t
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
-from functools import lru_cache
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
@@ -22,15 +23,23 @@ from typing import Any, BinaryIO, Final, Self
 from pydantic_core import from_json
 from pydantic_core import to_json as to_json_bytes
 
-from batchocr.data import PageResult, counted, valid_text
+from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
-from batchocr.tables import jsonl
 from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, sync, writing
-from batchocr.tables.earlier import JournalHeader, header_of_journal, parse_header, require_ours, table_to_continue
-from batchocr.tables.files import journal_path
-from batchocr.tables.index import IndexedRow, RowIndex
+from batchocr.tables.earlier import (
+    JournalHeader,
+    header_of_journal,
+    parse_header,
+    require_ours,
+    table_to_continue,
+)
+from batchocr.tables.files import is_folder, journal_path, record_path
+from batchocr.tables.known import KnownRow, KnownRows, Overlay, Version, version_of
+from batchocr.tables.layout import tag_of
+from batchocr.tables.record import Commit, Part, Record
 from batchocr.tables.schema import (
+    READABLE_VERSIONS,
     RunMetadata,
     continued,
     from_row,
@@ -42,13 +51,11 @@ from batchocr.tables.table import StoredTable
 
 _SYNC_INTERVAL_S: Final = 3.0
 """A power loss costs at most the rows of this many seconds."""
-
-logger = logging.getLogger(__name__)
-
-
 _END_START: Final = b'{"table":'
 """Of the last line of a run that has read everything. It says `table`, the digest of the table that all rows before it
 are in, if the run has lived to put it in its place; and `worsened`, by document, how many pages came out worse."""
+
+logger = logging.getLogger(__name__)
 
 
 class Journal:
@@ -66,28 +73,44 @@ class Journal:
         """By document, how many pages came out worse, for the report: also those of a run that made this table and was
         killed before it."""
         self._file = file
-        self._index = RowIndex(lru_cache(1)(lambda source: self.earlier.columns.rows(source) if self.earlier else ()))
+        self.known = Overlay(KnownRows())
+        """What is known of the rows, here and in that table."""
         self._is_redundant = False
         """Whether it was begun here and says nothing that is not in the table: `close` would delete it."""
         self._synced_s = time.monotonic()
 
     @classmethod
-    def open(cls, out: Path, metadata: RunMetadata, *, resume: bool, overwrite: bool) -> Journal:
+    def open(
+        cls,
+        out: Path,
+        metadata: RunMetadata,
+        *,
+        resume: bool,
+        overwrite: bool,
+        table: Path | None = None,
+        there: str = "",
+        documents: Iterable[Document] = (),
+    ) -> Journal:
         """Return the journal of the table at `out`: the unfinished one, or a new one that continues the table.
 
-        overwrite: begin one that continues nothing; a table of ours stays until the new one replaces it.
+        overwrite: begin one that continues nothing; a table of ours stays until the new one replaces it. table: where
+        the table is that there is, if it is elsewhere; there: its tag. documents: what is to be read; an unfinished
+        journal may have rows of earlier versions of them than the table.
         Raises OutputMismatchError if the journal or the table belongs to other settings or is not ours, or if `resume`
         is False and the journal is unfinished; OutputError if it cannot be written, another run holds it, its first
         line is damaged, or the table is.
         """
-        path = journal_path(out)
+        path, table = journal_path(out), table or out
         with writing(out), ExitStack() as undo:
+            if is_folder(out):
+                path.parent.mkdir(exist_ok=True)
             journal = undo.enter_context(cls(path, open_locked(path), metadata))
+            header = None if overwrite else header_of_journal(out)
             if overwrite:
                 require_ours(out)
-                journal._begin()
-            elif (header := header_of_journal(out)) is None:
-                journal.earlier = table_to_continue(out, metadata)
+                journal._begin(overwrites=there)
+            elif header is None:
+                journal.earlier = table_to_continue(table, metadata)
                 journal._begin()
             elif not resume:
                 raise OutputMismatchError(
@@ -98,10 +121,10 @@ class Journal:
                 require_same_settings(path, header.metadata, metadata)
                 require_same_shard(path, header.metadata, metadata)
                 journal.metadata = continued(header.metadata, metadata)
-                if out.suffix.lower() == ".jsonl":
-                    jsonl.restore_metadata(out, header.metadata, [header.continues, *_ends(out)])
-                journal.earlier = _table_continued(out, header)
-            journal._load()
+                if header.overwrites is None and out.suffix.lower() == ".jsonl":
+                    _restore_record(out, header.metadata)
+                journal.earlier = _table_continued(table, header, there)
+            journal._load(documents, header.continues if header else journal.earlier.digest if journal.earlier else "")
             undo.pop_all()
         return journal
 
@@ -113,9 +136,9 @@ class Journal:
             try:
                 _write_whole(self._file, line)
             except OSError:
-                self._file.truncate(self._index.end)
+                self._file.truncate(self.known.end)
                 raise
-            self._index.take(line)
+            self.known.take(line)
             self._is_redundant = False
 
     def tick(self) -> None:
@@ -126,43 +149,11 @@ class Journal:
                 self._require_in_place()
                 self._sync()
 
-    def rows(self, source: str) -> Sequence[IndexedRow]:
-        """What is known about a document's rows, by page; the document as a whole (page_index None) comes first."""
-        return self._index.rows(valid_text(source))
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether there are any, here or in the table."""
-        return bool(self._index.sources() or (self.earlier and self.earlier.columns.num_rows))
-
-    def sources(self) -> Collection[str]:
-        """Every document that has rows here, and not only in the table."""
-        return self._index.sources()
-
-    def source_of(self, doc_id: str) -> str | None:
-        """The first document of the table with this content of which there are pages."""
-        return self.earlier.columns.source_of(doc_id) if self.earlier else None
-
-    def find(self, source: str, page_index: int | None) -> IndexedRow | None:
-        """What is known about one row; None if it is not finished."""
-        return self._index.find(valid_text(source), page_index)
-
-    def worse_pages(self, source: str) -> Collection[int | None]:
-        """The pages of a document that had a better row before, of an earlier version of the file."""
-        return self._index.worsened(valid_text(source))
-
     def read(self, source: str, page_index: int | None) -> PageResult:
         """A finished row itself. Raises OutputError if it cannot be read."""
-        row = self.find(source, page_index)
+        row = self.known.find(source, page_index)
         assert row is not None
-        if not row.length:
-            assert self.earlier is not None
-            return next(self.earlier.rows(row.offset, row.offset + 1))
-        with reading(self.path):
-            result = read_row(self._file, row)
-        if result is None:
-            raise OutputError(f"{self.path} is damaged at byte {row.offset}: run again to read that page again")
-        return result
+        return _read(row, self.path, self._file, self.earlier)
 
     def end(self, table: str) -> None:
         """Record, before a table takes its place, that all rows are in it: by its digest, the next run knows it, should
@@ -200,33 +191,42 @@ class Journal:
         if lies_at(self.path, self._file):
             self.path.unlink(missing_ok=True)
 
-    def _begin(self) -> None:
-        """Replace the journal with one that has only its first line, whole or not at all."""
+    def _begin(self, overwrites: str = "") -> None:
+        """Replace the journal with one that has only its first line, whole or not at all. overwrites: the tag of the
+        table that it does not continue."""
         if self.earlier is not None:
             self.metadata = continued(self.earlier.metadata, self.metadata)
+        continues = self.earlier.digest if self.earlier else ""
         with atomic_file(self.path) as fresh:
-            fresh.write(JournalHeader(self.metadata, self.earlier.digest if self.earlier else "").to_line())
+            fresh.write(JournalHeader(self.metadata, continues, overwrites).to_line())
         self._file.close()
         self._file = open_locked(self.path)
         self._is_redundant = True
 
-    def _load(self) -> None:
-        """Index the lines that are sound, and cut off a torn last one."""
-        damaged = []
+    def _load(self, documents: Iterable[Document], continues: str) -> None:
+        """Take the lines that are sound, and cut off a torn last one. documents: what is to be read. continues: the
+        digest of the table that the run began with."""
+        damaged, table = [], self.earlier.digest if self.earlier else ""
+        is_known = table in ("", continues)
+        if self.earlier is not None:
+            self.known = Overlay(self.earlier.columns)
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     break
-                if self._index.take(line):
+                if self.known.take(line):
                     continue
                 if (end := _end_in(line)) is not None:
-                    if self.earlier is not None and self.earlier.digest == end["table"]:
-                        self._index.forget()
+                    if end["table"] == table:
+                        is_known = True
+                        self.known.forget()
                         self.worsened.update(end["worsened"])
                 elif number > 1:
                     damaged.append(number)
-        self._file.truncate(self._index.end)
+        self._file.truncate(self.known.end)
+        if not is_known:  # another run's
+            self.known.drop_outdated(_versions_now(documents, self.known.sources()).__getitem__)
         if damaged:
             logger.warning(
                 "%s is damaged in %s, first in line %d: what is there is read again; check the disk",
@@ -254,21 +254,21 @@ def _write_whole(file: FileIO, line: bytes) -> None:
         remaining = remaining[file.write(remaining) :]
 
 
-def read_row(file: FileIO | BinaryIO, row: IndexedRow) -> PageResult | None:
-    """The row itself; None if its line is damaged. Raises OSError."""
-    line = os.pread(file.fileno(), row.length, row.offset)
-    return from_row(from_json(line)) if is_sound(line) else None
+def _read(row: KnownRow, journal: Path, file: FileIO | BinaryIO, earlier: StoredTable | None) -> PageResult:
+    """The row itself, from the table or from the journal, which is open. Raises OutputError if it cannot be read."""
+    if earlier is not None and row.place >= 0:
+        return next(earlier.rows(row.place, row.place + 1))
+    with reading(journal), open(file.fileno(), "rb", closefd=False) as lines:
+        lines.seek(-1 - row.place)
+        line = lines.readline()
+    if not is_sound(line):
+        raise OutputError(f"{journal} is damaged at byte {-1 - row.place}: run again to read that page again")
+    return from_row(from_json(line))
 
 
 def _end_in(line: bytes) -> dict[str, Any] | None:
     """What a line says of the table that was made of those before it; None if it is another line, or damaged."""
     return from_json(line) if line.startswith(_END_START) and is_sound(line) else None
-
-
-def _ends(out: Path) -> list[str]:
-    """The digests of the tables that were made of an unfinished journal; mostly none."""
-    with journal_path(out).open("rb") as lines:
-        return [end["table"] for line in lines if (end := _end_in(line))]
 
 
 def unfinished_rows(out: Path) -> Iterator[PageResult]:
@@ -282,37 +282,47 @@ def unfinished_rows(out: Path) -> Iterator[PageResult]:
     with reading(journal), ExitStack() as closing:
         lines = closing.enter_context(journal.open("rb"))
         header = parse_header(journal, lines.readline())
-        earlier = _table_continued(out, header) if header is not None else None
+        earlier = _table_continued(out, header, tag_of(out)) if header is not None else None
         if earlier is not None:
             closing.callback(earlier.close)
-        index = RowIndex(earlier.columns.rows if earlier else lambda source: ())
-        index.end = lines.tell()
+        known = Overlay(earlier.columns if earlier else KnownRows(), end=lines.tell())
         for line in lines:
-            end = None if index.take(line) else _end_in(line)
+            end = None if known.take(line) else _end_in(line)
             if end and earlier and end["table"] == earlier.digest:
-                index.forget()
-        in_table = earlier.columns.sources.to_pylist() if earlier else []
-        for source in dict.fromkeys([*in_table, *index.sources()]):
-            for row in index.rows(source):
-                if earlier is not None and not row.length:
-                    yield from earlier.rows(row.offset, row.offset + 1)
-                elif (result := read_row(lines, row)) is not None:
-                    yield result
-                else:
-                    raise OutputError(f"{journal} was damaged or replaced while it was read: run the command again")
+                known.forget()
+        if header is not None and earlier is not None and earlier.digest != header.continues:
+            known.drop_outdated(lambda source: (None, None))
+        for source in dict.fromkeys([*known.table.sources.to_pylist(), *known.sources()]):
+            yield from (_read(row, journal, lines, earlier) for row in known.rows(source))
 
 
-def _table_continued(out: Path, header: JournalHeader) -> StoredTable | None:
-    """The table at `out`, if the unfinished run continues one: that one, the one that it has made of it, or one that
-    took its place. Raises OutputError, OutputMismatchError."""
-    if not header.continues:  # all rows are in the journal, even if they have become a table
+def _table_continued(out: Path, header: JournalHeader, there: str) -> StoredTable | None:
+    """The table at `out`, whose rows count unless they were to be overwritten. there: its tag. Raises OutputError,
+    OutputMismatchError."""
+    if not header.continues and (header.overwrites is None or header.overwrites == there != ""):
         require_ours(out)
         return None
     table = table_to_continue(out, header.metadata)
-    if table is None or table.digest not in (header.continues, *_ends(out)):
-        logger.warning(
-            "%s is not the table that the unfinished run continued, which was %s: what only that one had is read again",
-            out,
-            "deleted" if table is None else "replaced",
-        )
+    if table is None and header.continues:
+        logger.warning("%s was deleted since the unfinished run began: what only that had is read again", out)
     return table
+
+
+def _restore_record(out: Path, metadata: RunMetadata) -> None:
+    """Write what a run of an earlier version was killed before it wrote: the record of a table in JSON Lines that its
+    journal names. Raises OutputError."""
+    if record_path(out).exists() or not out.exists():
+        return
+    with reading(out), out.open("rb") as table, journal_path(out).open("rb") as lines:
+        digest = hashlib.file_digest(table, "sha256").hexdigest()
+        if any(digest.encode() in line for line in lines):
+            oldest = replace(metadata, schema_version=READABLE_VERSIONS[0])  # nothing says of which its columns are
+            with atomic_file(record_path(out)) as file:
+                file.write(Record(oldest, Commit(parts={out.name: Part(table.tell(), digest, 0)})).to_line())
+
+
+def _versions_now(documents: Iterable[Document], sources: Collection[str]) -> dict[str, Version]:
+    """The size and time of the files of these documents, by `source`; None of those that are not there."""
+    named = ((valid_text(document.source), document) for document in documents)
+    found = {source: version_of(document) for source, document in named if source in sources}
+    return dict.fromkeys(sources, (None, None)) | found

@@ -1,7 +1,7 @@
 """The table as JSON Lines: UTF-8, one row per line, and nothing else in the file.
 
-A line of metadata would give readers a row that is not a page, so the metadata is in `<name>.meta.json` next to it,
-with the SHA-256 of the table: the two belong together, and neither has changed, if it is the same.
+A line of metadata would give readers a row that is not a page, so its record is in `<name>.meta.json` next to it, with
+the SHA-256 of the table: the two belong together, and neither has changed, if it is the same.
 """
 
 from __future__ import annotations
@@ -10,110 +10,73 @@ import hashlib
 import os
 import re
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
+from pyarrow.json import ParseOptions, ReadOptions, read_json
 from pydantic_core import from_json as parse
 
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
-from batchocr.storage.checksums import checked_line, is_sound
-from batchocr.tables.atomic import atomic_file, reading, sync, writing
-from batchocr.tables.files import metadata_path
-from batchocr.tables.schema import (
-    MAX_METADATA_BYTES,
-    SCHEMA_VERSION,
-    RunMetadata,
-    from_json,
-    metadata_from_json,
-    metadata_to_json,
-    to_json,
-)
-from batchocr.tables.settled import SETTLED_SCHEMA, Kept, Row, SettledColumns, possible, read
+from batchocr.tables.atomic import reading
+from batchocr.tables.files import record_path
+from batchocr.tables.known import KNOWN_SCHEMA, Kept, KnownRows, Row, possible, read
+from batchocr.tables.layout import layout_of, open_recorded, read_record
+from batchocr.tables.parquet import Earlier
+from batchocr.tables.record import Record
+from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, from_json, to_json
 
 _ROW_START = re.compile(rb'\{"source":"(?:[^"\\]|\\.)*","page_index":(?:null|\d+),"status":"')
 _START_BYTES = 1 << 16
-_SIZE = re.compile(rb',"bytes":(\d+),"sha256":')
-_DIGEST = re.compile(rb',"sha256":"([0-9a-f]{64})"')
 _LOOKED_AT_ONCE = 256
 _CHUNK_BYTES = 1 << 20
 
 
-def write(
-    path: Path,
-    rows: Iterable[Row],
-    metadata: RunMetadata,
-    *,
-    earlier: JsonLinesTable | None = None,
-    written: Callable[[str], None] = lambda digest: None,
-) -> None:
-    """Write the rows, in order, atomically; only one row at a time is in memory. Raises OutputError.
-
-    earlier: the table of which rows are kept.
-
-    written: called with the digest just before the table takes its place. Between the former table and this one there
-    is a moment without metadata, and none with that of the other.
-    """
+def write_into(file: BinaryIO, rows: Iterable[Row], earlier: Earlier | None = None) -> str:
+    """Write the rows, in order, into an empty file; only one row at a time is in memory. Returns the digest. earlier:
+    the table of which rows are kept."""
     digest = hashlib.sha256()
-    with atomic_file(path) as file:
-        for row in rows:
-            if not isinstance(row, Kept):
-                lines: Iterable[bytes] = [to_json(read(row)) + b"\n"]
-            else:
-                assert earlier is not None
-                lines = earlier.kept(row)
-            for line in lines:
-                digest.update(line)
-                file.write(line)
-        num_bytes = file.tell()
-        file.flush()
-        sync(file.fileno())  # a table that cannot be stored leaves the former one its metadata
-        written(digest.hexdigest())
-        with writing(metadata_path(path)):
-            metadata_path(path).unlink(missing_ok=True)
-    _write_metadata(path, metadata, num_bytes, digest.hexdigest())
-
-
-def _write_metadata(path: Path, metadata: RunMetadata, num_bytes: int, digest: str) -> None:
-    with atomic_file(metadata_path(path)) as file:
-        keys = b',"bytes":%d,"sha256":"%s"}' % (num_bytes, digest.encode())
-        file.write(checked_line(metadata_to_json(metadata)[:-1] + keys))
-
-
-def restore_metadata(path: Path, metadata: RunMetadata, digests: Collection[str]) -> None:
-    """Write what a run that was killed has left to be written beside a table that has one of these digests. Nothing
-    happens to any other file, or if there are metadata. Raises OutputError."""
-    if metadata_path(path).exists() or not path.exists():
-        return
-    with reading(path), open(path, "rb") as lines:
-        if (digest := hashlib.file_digest(lines, "sha256").hexdigest()) in digests:
-            # A run of this version may have put rows into a table that one of the version before had begun.
-            _write_metadata(path, replace(metadata, schema_version=SCHEMA_VERSION), lines.tell(), digest)
+    for row in rows:
+        if not isinstance(row, Kept):
+            lines: Iterable[bytes] = [to_json(read(row)) + b"\n"]
+        else:
+            assert earlier is not None
+            lines = earlier.kept(row)
+        for line in lines:
+            digest.update(line)
+            file.write(line)
+    return digest.hexdigest()
 
 
 def open_table(path: Path) -> JsonLinesTable | None:
-    """A table of ours; None if it is none. Raises OutputError if its metadata are damaged, or are of another table."""
-    if (metadata := read_metadata(path)) is None:
-        return None
-    return JsonLinesTable(path, metadata)
+    """A table of ours; None if it is none. Raises OutputError if it is not the one that its record names, by its size;
+    whether by its content is known when rows are read."""
+
+    def opened(record: Record) -> JsonLinesTable:
+        if (place := next(_found(path, record), None)) is None:
+            raise OutputError(_why_another(path))
+        return JsonLinesTable(place, record, is_staged=place != path)
+
+    return open_recorded(path, opened)
 
 
 class JsonLinesTable:
     """A table of ours, open. Its methods raise OutputError."""
 
-    def __init__(self, path: Path, metadata: RunMetadata) -> None:
-        self.metadata = metadata
+    def __init__(self, path: Path, record: Record, *, is_staged: bool) -> None:
+        """is_staged: whether the table has not taken its name."""
+        self.metadata = record.metadata
+        self.displaced = [*record.commit.parts] if is_staged else []
+        """The file, by its name, if it has not taken that yet."""
         self._path = path
         with reading(path):
             self._file = path.open("rb")
-        self._offsets = array("q", [0])
-        """Of the lines, and of the end."""
-        said = _DIGEST.search(_metadata_line(path))
-        self.digest = said[1].decode() if said else ""
+        self.digest = record.digest
         """By which a run knows the table again."""
 
     def close(self) -> None:
@@ -121,59 +84,68 @@ class JsonLinesTable:
         self._file.close()
 
     @cached_property
-    def columns(self) -> SettledColumns:
-        """The rows without their text. To be asked for first: it compares the digest of the whole."""
+    def columns(self) -> KnownRows:
+        """The rows without their text."""
+        return KnownRows(self.looked_at())
+
+    @cached_property
+    def _offsets(self) -> array[int]:
+        """Of the lines, and of the end."""
         with reading(self._path):
             self._file.seek(0)
-            _require_same_table(self._path, hashlib.file_digest(self._file, "sha256").hexdigest())
-            self._file.seek(0)
-            return SettledColumns(self._looked_at(), self._settled)
+            return array("q", accumulate(map(len, self._file), initial=0))
 
-    def _looked_at(self) -> Iterator[pa.Table]:
-        while lines := list(islice(self._file, _LOOKED_AT_ONCE)):
-            self._offsets.extend(accumulate(map(len, lines[1:]), initial=self._offsets[-1] + len(lines[0])))
-            yield possible(pa.Table.from_pylist([parse(line) for line in lines], schema=SETTLED_SCHEMA))
+    def looked_at(self) -> Iterator[pa.Table]:
+        """Yield all rows, with the columns that are looked at; they are compared with the digest first."""
+        with reading(self._path):
+            self._require_digest()
+            while lines := list(islice(self._file, _LOOKED_AT_ONCE)):
+                yield possible(pa.Table.from_pylist([parse(line) for line in lines], schema=KNOWN_SCHEMA))
 
-    def _settled(self, start: int, stop: int) -> pa.Table:
-        return pa.Table.from_pylist([parse(self._line(row)) for row in range(start, stop)], schema=SETTLED_SCHEMA)
+    def all_rows(self) -> Iterator[PageResult]:
+        """Yield all rows, in order; they are compared with the digest first."""
+        with reading(self._path):
+            self._require_digest()
+            yield from map(from_json, self._file)
 
     def rows(self, start: int, stop: int) -> Iterator[PageResult]:
         """Yield these rows, in order."""
         with reading(self._path):
-            yield from (from_json(self._line(row)) for row in range(start, stop))
+            yield from map(from_json, b"".join(self.kept(Kept(start, stop))).splitlines())
 
     def kept(self, rows: Kept) -> Iterator[bytes]:
         """Yield the lines of these rows, in pieces."""
-        return self._pieces(self._offsets[rows.start], self._offsets[rows.stop])
-
-    def _line(self, row: int) -> bytes:
-        return b"".join(self._pieces(self._offsets[row], self._offsets[row + 1]))
-
-    def _pieces(self, start: int, stop: int) -> Iterator[bytes]:
-        """Yield what is between these bytes of the file."""
+        start, stop = self._offsets[rows.start], self._offsets[rows.stop]
         for begin in range(start, stop, _CHUNK_BYTES):
             with reading(self._path):
                 piece = os.pread(self._file.fileno(), min(_CHUNK_BYTES, stop - begin), begin)
             yield piece
 
+    def _require_digest(self) -> None:
+        """Raise OutputError if it is not the table that its record names; else its first row is the next to be read."""
+        self._file.seek(0)
+        if hashlib.file_digest(self._file, "sha256").hexdigest() != self.digest:
+            raise OutputError(_why_another(self._path))
+        self._file.seek(0)
+
+    def arrow(self, rows: Kept) -> pa.Table:
+        """These rows, with the columns of this version."""
+        lines = pa.BufferReader(b"".join(self.kept(rows)))
+        with reading(self._path):
+            return read_json(lines, ReadOptions(block_size=lines.size()), ParseOptions(PAGE_SCHEMA)).cast(PAGE_SCHEMA)
+
 
 def read_metadata(path: Path) -> RunMetadata | None:
     """The metadata of the run that wrote the file; None if it is not a table of ours. Raises OutputError if they are
-    damaged. Whether they belong to this table is known when its rows are read."""
-    line = _metadata_line(path)
-    metadata = metadata_from_json(line)
-    if metadata is not None and not is_sound(line):
-        raise OutputError(
-            f"{metadata_path(path)} is damaged, or was changed: restore it with its table, or read the "
-            "documents again with `batchocr run --overwrite`"
-        )
-    return metadata
+    damaged. Whether they belong to this table is known when it is opened."""
+    record = read_record(path)
+    return record.metadata if record else None
 
 
 def could_be_table(path: Path) -> bool:
     """Whether it has metadata, or lost them and begins with a row, as no other file in JSON Lines does. Raises
     OutputError if it cannot be read."""
-    if metadata_path(path).exists() or not path.is_file():
+    if record_path(path).exists() or not path.is_file():
         return True
     with reading(path), open(path, "rb") as file:
         return _ROW_START.match(file.read(_START_BYTES)) is not None
@@ -182,32 +154,39 @@ def could_be_table(path: Path) -> bool:
 def read_rows(path: Path) -> Iterator[PageResult]:
     """Yield the rows of a table of ours, in order. Raises OutputError if it cannot be read, and, before the first row,
     if it is not as it was written."""
-    with reading(path), open(path, "rb") as lines:
-        _require_same_table(path, hashlib.file_digest(lines, "sha256").hexdigest())
-        lines.seek(0)
-        yield from map(from_json, lines)
-
-
-def _require_same_table(path: Path, digest: str) -> None:
-    """Raise OutputError if the metadata beside a table is not that of the one with this digest."""
-    of_table = _metadata_line(path)
-    if not is_sound(of_table) or b'"sha256":"%s"' % digest.encode() not in of_table:
+    if (table := open_table(path)) is None:
         raise OutputError(
-            f"{path} is not the table that {metadata_path(path)} was written for: one of them was damaged, changed or "
-            "replaced since; restore both, or read the documents again with `batchocr run --overwrite`"
+            f"{path} has no {record_path(path).name} beside it, which says that it is whole: put that back"
         )
+    with closing(table):
+        yield from table.all_rows()
+
+
+def has_table(path: Path) -> bool:
+    """Whether there is a table, of whatever state, or one that has not taken its name yet."""
+    with suppress(OutputError):
+        if path.exists() or ((record := read_record(path)) is not None and any(_found(path, record))):
+            return True
+    return False
 
 
 def is_derived(path: Path) -> bool:
-    """Whether another program wrote the table: the metadata beside it are of a file of another size."""
-    said = _SIZE.search(_metadata_line(path))
-    return said is not None and int(said[1]) != path.stat().st_size
+    """Whether another program wrote the table: the record beside it is of a file of another size."""
+    record = read_record(path)
+    return record is not None and not any(_found(path, record))
 
 
-def _metadata_line(path: Path) -> bytes:
-    """What the metadata beside a table say; nothing if there are none."""
-    metadata = metadata_path(path)
-    if not metadata.is_file():
-        return b""
-    with reading(metadata), metadata.open("rb") as file:
-        return file.readline(MAX_METADATA_BYTES)
+def _found(path: Path, record: Record) -> Iterator[Path]:
+    """Where the file is that a record names: what is staged is that file, whatever has its name."""
+    folder, layout = layout_of(path)
+    for name, part in record.commit.parts.items():
+        for place in reversed(layout.places(name, part, record.commit.generation)):
+            if (folder / place).is_file() and (folder / place).stat().st_size == part.bytes:
+                yield folder / place
+
+
+def _why_another(path: Path) -> str:
+    return (
+        f"{path} is not the table that {record_path(path)} was written for: one of them was damaged, changed or "
+        "replaced since; restore both, or read the documents again with `batchocr run --overwrite`"
+    )

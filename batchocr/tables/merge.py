@@ -5,23 +5,27 @@ from __future__ import annotations
 import heapq
 import logging
 import os
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import attrgetter
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 
-from batchocr.data import PageResult, counted
+import numpy as np
+from numpy.typing import NDArray
+
+from batchocr.data import counted
 from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.machine import allow_open_files
 from batchocr.option_values import parse_page_spec
 from batchocr.pages.input.globs import PathKey, path_key
 from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import reading
-from batchocr.tables.earlier import require_ours
-from batchocr.tables.files import journal_path, table_file
-from batchocr.tables.index import page_rank
+from batchocr.tables.earlier import has_table, require_ours
+from batchocr.tables.files import journal_path
 from batchocr.tables.opened import TablePart, find_tables
+from batchocr.tables.output import Output
 from batchocr.tables.schema import (
     SCHEMA_VERSION,
     RunMetadata,
@@ -31,36 +35,32 @@ from batchocr.tables.schema import (
 )
 from batchocr.tables.selection import selection_together
 from batchocr.tables.table import table_for
+from batchocr.tables.together import InOrder, RowNumbers, Together
 
 logger = logging.getLogger(__name__)
 
-_OTHER_FILES = 64
-"""More than what is open beside the parts."""
+_SOURCES_AT_ONCE = 256
 
-_Key = tuple[int, PathKey, str, int]
-"""Of a row: the place of its document in the input, its path, and the page; -1 for the document as a whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A row with where it belongs, and the part that it comes from."""
-
-    key: _Key
-    part: int
-    row: PageResult
+_Key = tuple[int, PathKey, str]
+"""Of a document: its place in the input, its path by parts, and as it is."""
 
 
-def require_free(out: Path, parts: Sequence[TablePart], *, overwrite: bool) -> None:
-    """Raise OutputError if a merged table may not take this place, UsageError if no table can have this name.
-    overwrite: it may take that of a table, but of no other file."""
-    table_for(out)
+def require_free(output: Output, parts: Sequence[TablePart], *, overwrite: bool) -> None:
+    """Raise OutputError if a merged table may not take this place. overwrite: it may take that of a table, but of no
+    other file."""
+    out = output.path
     if any(os.path.realpath(out) == os.path.realpath(part.path) for part in parts):
         raise OutputError(f"{out} is one of the parts: choose another --out")
-    if journal_path(out).exists():
-        raise OutputError(f"{journal_path(out)} is of a run that is unfinished: finish it, or choose another --out")
-    if table_file(out).exists() and not overwrite:
-        raise OutputError(f"{out} exists already: choose another --out, or replace it with --overwrite")
-    require_ours(out)
+    journal = journal_path(out)
+    if journal.exists() and journal.stat().st_size:
+        raise OutputError(f"{journal} is of a run that is unfinished: finish it, or choose another --out")
+    if has_table(output.table) and not overwrite:
+        with suppress(OutputError), ExitStack() as closing_after:
+            if table := table_for(output.table).open_table(output.table):
+                closing_after.callback(table.close)
+                output.settle(table)  # it may be what the same command has left, and was killed
+        raise OutputError(f"{output.name} exists already: choose another --out, or replace it with --overwrite")
+    require_ours(output.table)
 
 
 def require_finished(tables: Sequence[str]) -> None:
@@ -96,79 +96,56 @@ def merged_metadata(parts: Sequence[TablePart], preferred: Sequence[TablePart] =
     return replace(made, settings=settings, settings_fingerprint=fingerprint_of_settings(settings))
 
 
-def merged_rows(
-    parts: Sequence[TablePart], places: Mapping[str, int] | None = None, preferred: Sequence[TablePart] = ()
-) -> Iterator[PageResult]:
-    """Yield the rows of all parts, in the order that one run would have given them.
+@contextmanager
+def merged(
+    out: Path,
+    parts: Sequence[TablePart],
+    places: Mapping[str, int] | None = None,
+    preferred: Sequence[TablePart] = (),
+) -> Iterator[InOrder]:
+    """The rows of all parts in the order that one run would have given them, as a writer of the table at `out` takes
+    those of an earlier one.
 
     preferred: parts whose rows, if they did not fail, take the place of others' of the same pages. places: of the
     documents in the input, by `source`; those that are not in it come behind. None for the natural order of their
     paths, as in a folder. Where a part is in another order, each part keeps its own.
     Raises OutputMismatchError if two rows are of the same page, OutputError if a part cannot be read.
     """
-    finished: set[str] = set()
-    before: _Placed | None = None
+    with closing(Together([part.path for part in (*parts, *preferred)])) as tables:
+        order, first = _merged_order(tables, [*parts, *preferred], places, len(parts))
+        yield InOrder(tables, order, first, as_lines=out.suffix.lower() == ".jsonl")
+
+
+def _merged_order(
+    tables: Together, parts: Sequence[TablePart], places: Mapping[str, int] | None, num_others: int
+) -> tuple[RowNumbers, RowNumbers]:
+    """The numbers of the rows of all parts in their order, and in that where each document begins, and the last one
+    ends. The parts behind the first `num_others` are preferred."""
+    order, begins, hashes = array("i"), array("i", [0]), array("q")
+    before: _Key | None = None
     in_order = True
-    all_parts = [*parts, *preferred]
-    allow_open_files(_OTHER_FILES + len(all_parts))  # those of shards are all open at once
-    each = (_placed(part, number, places) for number, part in enumerate(all_parts))
-    rows = heapq.merge(*each, key=attrgetter("key"))
-    for placed in _with_preferred(rows, all_parts, len(parts)) if preferred else rows:
-        if before is not None and placed.row.source == before.row.source:
-            _require_another_page(before, placed, all_parts)
-        elif placed.row.source in finished:
-            raise OutputMismatchError(
-                f"{placed.row.source} has rows in several places, as the parts are in different orders: name the "
-                "INPUTs of the runs with --input, in their order"
-            )
-        in_order = in_order and (before is None or before.key < placed.key)
-        finished.add(placed.row.source)
-        before = placed
-        yield placed.row
+    not_taken: list[str] = []
+    first_preferred = int(tables.starts[num_others])
+    keyed = heapq.merge(*(_keyed(tables.documents(part), places) for part in range(len(parts))), key=itemgetter(0))
+    for key, pieces in groupby(keyed, key=itemgetter(0)):
+        rows = sorted(chain.from_iterable(piece for _, piece in pieces), key=tables.page_index.__getitem__)
+        if max(rows) >= first_preferred:
+            rows = _chosen(tables, parts, first_preferred, rows, not_taken)
+        order.extend(rows)
+        if rows:
+            begins.append(len(order))
+            hashes.append(hash(key[-1]))
+        in_order = in_order and (before is None or before < key)
+        before = key
+    merged, first = np.frombuffer(order, np.int32), np.frombuffer(begins, np.int32)
     if not in_order:
+        _require_together(tables, merged[first[:-1]], np.frombuffer(hashes, np.int64))
         logger.warning(
             "the parts are not in the order of %s, so that a single run might have put documents in another: name the "
             "INPUTs of the runs with --input, in their order",
             "their paths" if places is None else "these INPUTs",
         )
-
-
-def _key_of(row: PageResult, places: Mapping[str, int] | None) -> _Key:
-    place = 0 if places is None else places.get(row.source, len(places))
-    return place, path_key(row.source), row.source, page_rank(row.page_index)
-
-
-def _placed(part: TablePart, number: int, places: Mapping[str, int] | None) -> Iterator[_Placed]:
-    """Yield the rows of a part. The first is all there is of it, and the part is closed, until the next is wanted."""
-    if (first := next(part.rows(), None)) is not None:
-        yield _Placed(_key_of(first, places), number, first)
-        rows = part.rows()
-        if next(rows, None) != first:  # else all are of the file that is there now
-            raise OutputError(f"{part.path} was replaced while it was read: merge again")
-        yield from (_Placed(_key_of(row, places), number, row) for row in rows)
-
-
-def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_others: int) -> Iterator[_Placed]:
-    """Yield the rows, without those whose place another takes: one of the parts behind the first `num_others`. The row
-    of a document as a whole gives its place to all of the pages, or to none. Raises OutputMismatchError if two are of
-    different versions of a file."""
-    not_taken: list[str] = []
-    for source, of_document in groupby(rows, key=lambda placed: placed.row.source):
-        document = [*of_document]
-        others = [placed for placed in document if placed.part < num_others]
-        again = [placed for placed in document if placed.part >= num_others]
-        taken = [placed for placed in again if placed.row.status != "failed"]
-        for placed in document if taken else []:
-            _require_same_file(placed, taken[0], parts)
-        if taken and others and others[0].row.page_index is None:
-            if _are_all_pages(again, taken[0].row.page_count, parts[others[0].part]):
-                others, taken = [], again  # with those of its pages that failed
-            else:
-                not_taken.append(source)
-                taken = []
-        pages = {placed.row.page_index for placed in taken}
-        taken += [placed for placed in others if placed.row.page_index not in pages]
-        yield from sorted(taken, key=attrgetter("key"))
+    _require_other_pages(tables, merged, first, parts)
     if not_taken:
         logger.warning(
             "%s, %r among them, failed as a whole, and not all pages were read again: those that were are left out; "
@@ -176,29 +153,68 @@ def _with_preferred(rows: Iterable[_Placed], parts: Sequence[TablePart], num_oth
             counted(len(not_taken), "document"),
             not_taken[0],
         )
+    return merged, first
 
 
-def _are_all_pages(rows: Sequence[_Placed], page_count: int | None, part: TablePart) -> bool:
-    """Whether these are rows of all the pages of their document that the run of this part was to read."""
-    spec = (part.metadata.selection or {}).get("pages", "1-r1")
-    pages = {placed.row.page_index for placed in rows}
-    return page_count is not None and pages.issuperset(parse_page_spec(spec).pages(page_count))
+def _keyed(documents: Iterable[tuple[str, range]], places: Mapping[str, int] | None) -> Iterator[tuple[_Key, range]]:
+    for source, rows in documents:
+        place = 0 if places is None else places.get(source, len(places))
+        yield (place, path_key(source), source), rows
 
 
-def _require_same_file(placed: _Placed, preferred: _Placed, parts: Sequence[TablePart]) -> None:
-    if placed.row.doc_id not in (None, preferred.row.doc_id):
+def _chosen(
+    tables: Together, parts: Sequence[TablePart], begin: int, numbers: list[int], not_taken: list[str]
+) -> list[int]:
+    """Those of a document's rows that count. From the row `begin` on they are preferred. The row of the document as a
+    whole gives its place to all of the pages, or to none: then its `source` is added to `not_taken`. Raises
+    OutputMismatchError if two rows are of different versions of the file."""
+    read = tables.rows(numbers)
+    rows = {number: replace(row, markdown=None, blocks=()) for number, row in zip(numbers, read, strict=True)}
+    others = [number for number in numbers if number < begin]
+    taken = [number for number in numbers if number >= begin and rows[number].status != "failed"]
+    if not taken:
+        return others
+    first = rows[taken[0]]
+    for number in numbers:
+        if rows[number].doc_id not in (None, first.doc_id):
+            before, after = (parts[tables.table_of(each)].path for each in (number, taken[0]))
+            said = f"{first.source} has changed between {before} and {after}: run again into the first"
+            raise OutputMismatchError(said)
+    if others and rows[others[0]].page_index is None:
+        again = [number for number in numbers if number >= begin]
+        asked = (parts[tables.table_of(others[0])].metadata.selection or {}).get("pages", "1-r1")
+        pages = {rows[number].page_index for number in again}
+        if first.page_count is not None and pages.issuperset(parse_page_spec(asked).pages(first.page_count)):
+            return again  # with those of its pages that failed
+        not_taken.append(first.source)
+        return others
+    pages = {rows[number].page_index for number in taken}
+    taken += [number for number in others if rows[number].page_index not in pages]
+    return sorted(taken, key=tables.page_index.__getitem__)
+
+
+def _require_together(tables: Together, rows: RowNumbers, hashes: NDArray[np.int64]) -> None:
+    """Raise OutputMismatchError if a document stands in several places. Of each: its first row, and the hash of its
+    `source`."""
+    by_hash = np.argsort(hashes, kind="stable")
+    for number in rows[by_hash][1:][np.diff(hashes[by_hash]) == 0][:1]:
+        [row] = tables.rows([number])
         raise OutputMismatchError(
-            f"{placed.row.source} has changed between {parts[placed.part].path} and {parts[preferred.part].path}: run "
-            "again into the first"
+            f"{row.source} has rows in several places, as the parts are in different orders: name the INPUTs of the "
+            "runs with --input, in their order"
         )
 
 
-def _require_another_page(before: _Placed, placed: _Placed, parts: Sequence[TablePart]) -> None:
-    """Raise OutputMismatchError if both rows, of one document, are of the same page, or one speaks of all pages."""
-    if before.row.page_index is not None and before.key < placed.key:
-        return
-    page = "as a whole" if before.row.page_index is None else f"page {before.row.page_index + 1}"
-    where = " and in ".join(dict.fromkeys(str(parts[one.part].path) for one in (before, placed)))
-    raise OutputMismatchError(
-        f"{placed.row.source}, {page}, has more than one row: it is in {where}. Parts that overlap are not merged"
-    )
+def _require_other_pages(tables: Together, order: RowNumbers, first: RowNumbers, parts: Sequence[TablePart]) -> None:
+    """Raise OutputMismatchError if two rows of a document are of the same page, or one of several is of all pages."""
+    pages = tables.page_index[order]
+    is_fault = (pages[1:] <= pages[:-1]) | (pages[:-1] < 0)
+    is_fault[first[1:-1] - 1] = False  # there the next document begins
+    for place in np.flatnonzero(is_fault)[:1]:
+        [row, _] = tables.rows(both := order[place : place + 2])
+        page = "as a whole" if row.page_index is None else f"page {row.page_index + 1}"
+        where = dict.fromkeys(str(parts[tables.table_of(number)].path) for number in both)
+        raise OutputMismatchError(
+            f"{row.source}, {page}, has more than one row: it is in {' and in '.join(where)}. Parts that overlap are "
+            "not merged"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,19 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.pages.input.globs import natural_key
 from batchocr.storage.uris import is_uri
-from batchocr.tables import derived, jsonl
-from batchocr.tables.earlier import header_of_journal
-from batchocr.tables.files import how_to_restore, is_beside_a_table, journal_path, metadata_path, table_of_journal
-from batchocr.tables.index import page_rank
+from batchocr.tables import derived, jsonl, parts
+from batchocr.tables.earlier import has_table, header_of_journal
+from batchocr.tables.files import (
+    how_to_restore,
+    is_beside_a_table,
+    is_folder,
+    journal_path,
+    record_path,
+    table_of_journal,
+)
 from batchocr.tables.journal import unfinished_rows
+from batchocr.tables.known import page_rank
+from batchocr.tables.layout import read_record
 from batchocr.tables.remote_output import fetch_tables
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, require_readable, to_row
 from batchocr.tables.table import could_be_table, table_for
@@ -29,6 +38,8 @@ TableNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A table, a folder of tables, a glob, or several of these; or the same in an object store."""
 
 _BATCH_ROWS = 256
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +120,13 @@ def open_rows(tables: TableNames, *, partial: bool = False, ours: bool = False) 
     paths = list(dict.fromkeys(path for name in names for path in find_tables(os.fspath(name), partial=partial)))
     if not paths:
         raise OutputError("no table is named")
-    parts = [_open_part(path, partial=partial, ours=ours) for path in paths]
-    for part in parts:
-        if part.metadata.settings_fingerprint != parts[0].metadata.settings_fingerprint:
+    opened = [_open_part(path, partial=partial, ours=ours) for path in paths]
+    for part in opened:
+        if part.metadata.settings_fingerprint != opened[0].metadata.settings_fingerprint:
             raise OutputMismatchError(
-                f"{part.path} was made with other settings than {parts[0].path}: they cannot be read as one table"
+                f"{part.path} was made with other settings than {opened[0].path}: they cannot be read as one table"
             )
-    return StoredRows(parts)
+    return StoredRows(opened)
 
 
 def find_tables(name: str, *, partial: bool = False) -> list[Path]:
@@ -126,12 +137,12 @@ def find_tables(name: str, *, partial: bool = False) -> list[Path]:
     """
     if is_uri(name):
         return fetch_tables(name)
-    if os.path.isdir(name) and metadata_path(Path(name)).exists():
-        return [Path(name)]
+    if is_folder(path := Path(name)) and (parts.has_table(path) or (partial and journal_path(path).exists())):
+        return [path]
     if os.path.isdir(name):
         matches = [os.path.join(name, entry) for entry in os.listdir(name) if not entry.startswith(".")]
         matches = [match for match in matches if could_be_table(Path(table_of_journal(match)))]
-    elif os.path.exists(name):
+    elif has_table(path):
         matches = [name]
     else:
         matches = [*glob.glob(name), *(glob.glob(f"{name}.journal") if partial else [])]
@@ -153,14 +164,28 @@ def read_metadata(path: Path) -> RunMetadata:
 
 
 def _open_part(path: Path, *, partial: bool, ours: bool) -> TablePart:
-    if partial and journal_path(path).is_file():
+    if partial and journal_path(path).is_file() and (journal_path(path).stat().st_size or not has_table(path)):
         header = header_of_journal(path)
         if header is None:
             raise OutputError(f"{journal_path(path)} is still empty: the run has not begun to read")
         require_readable(path, header.metadata)
         return TablePart(path, header.metadata, is_partial=True)
+    if is_folder(path) and read_record(path) is None:
+        logger.warning(
+            "%s has no record of its parts (%s), as of earlier versions: whether all of them are there, and belong "
+            "together, was not checked",
+            path,
+            record_path(path).relative_to(path),
+        )
     metadata = table_for(path).read_metadata(path)
     if not ours and (metadata is None or (table_for(path) is jsonl and jsonl.is_derived(path))):
+        if metadata is not None:
+            logger.warning(
+                "%s is not as %s says: taken for what another program made of a table, so it is not checked whether "
+                "all of it is there",
+                path,
+                record_path(path).name,
+            )
         return TablePart(path, derived.read_metadata(path), is_partial=False, is_derived=True)
     return TablePart(path, read_metadata(path), is_partial=False)
 
@@ -180,8 +205,8 @@ def _why_none(name: str, *, partial: bool) -> str:
 
 def _why_not_ours(path: Path) -> str:
     """Why a table is refused that has no metadata of a run, by which it is known to be whole."""
-    if table_for(path) is jsonl and not metadata_path(path).exists():
-        reason = f"has no {metadata_path(path).name} beside it"
+    if table_for(path) is jsonl and not record_path(path).exists():
+        reason = f"has no {record_path(path).name} beside it"
         advice = "put that back, or run again if a run was killed as it wrote them"
     else:
         reason = "lacks the metadata that this version of batchocr writes"

@@ -17,9 +17,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import cached_property
+from io import FileIO
 from itertools import accumulate, groupby, islice
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,9 +29,8 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.tables.atomic import atomic_file, reading
 from batchocr.tables.files import how_to_restore
+from batchocr.tables.known import LEAVES, Kept, KnownRows, Row, possible, read
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, from_row, to_row
-from batchocr.tables.settled import LEAVES, Kept, Row, SettledColumns, possible, read
-from batchocr.tables.stored import complete
 
 ROW_GROUP_PAGES = 1024
 """With 256, a million rows took 130 MB more to open, and as much again to write, for what a file says of its pages."""
@@ -46,6 +46,9 @@ _SAID = re.compile(rb"batchocr\.(bytes|footer_sha256|sha256)(?:\x18\x14(.{20})|\
 field, the value's length, the value."""
 _NO_DIGEST = b"0" * 64
 _NO_SIZE = b"0" * 20
+_SOUGHT = ["source", "page_index", "status", "doc_id", "error_kind"]
+"""Columns of whose values readers of a row group are told the least and the largest. For all, a row took 16 bytes more
+of memory in a merge."""
 _FOOTER_END = struct.Struct("<I4x")
 """How long the footer is, which says where the pages are and what they mean, and a magic number."""
 
@@ -57,39 +60,43 @@ _CHUNK_BYTES = 1 << 20
 _GROUPS_AT_ONCE = 8
 """Row groups, when only a few columns are read. One reader of all of a million rows kept 80 MB to the end."""
 
+INCOMPLETE: Final[dict[Path, Callable[[], None]]] = {}
+"""What completes a copy that lacks the columns that were not looked at; it may raise OutputError."""
+
 _SOUND: set[tuple[int, int, int, int]] = set()
 """Files whose digest this process has compared, by device, inode, size and time of change: each is hashed once."""
+
+
+class Documents(Protocol):
+    """Where the documents of a table begin."""
+
+    def begin_of_document(self, row: int) -> int: ...
 
 
 class Earlier(Protocol):
     """A table of which rows are kept."""
 
     @property
-    def columns(self) -> SettledColumns: ...
+    def columns(self) -> Documents: ...
 
-    def kept(self, rows: Kept) -> pa.Table: ...
+    def kept(self, rows: Kept) -> Any:
+        """These rows, for a table in Parquet as an Arrow table, for one in JSON Lines as the pieces of their lines."""
 
 
-def write(
-    path: Path,
-    rows: Iterable[Row],
-    metadata: RunMetadata,
-    *,
-    earlier: Earlier | None = None,
-    written: Callable[[str], None] = lambda digest: None,
-) -> None:
-    """Write the rows, in order, atomically; only one row group at a time is in memory. Raises OutputError.
-
-    earlier: the table of which rows are kept. written: called with the digest just before the table takes its place.
-    """
+def write(path: Path, rows: Iterable[Row], metadata: RunMetadata, *, earlier: Earlier | None = None) -> None:
+    """Write a file with these rows, whole or not at all. Raises OutputError."""
     with atomic_file(path) as file:
-        written(write_into(file, rows, metadata, earlier))
+        write_into(file, rows, metadata, earlier)
 
 
 def write_into(file: BinaryIO, rows: Iterable[Row], metadata: RunMetadata, earlier: Earlier | None = None) -> str:
-    """Write the rows into an empty file; returns the digest."""
+    """Write the rows, in order, into an empty file; only one row group at a time is in memory. Returns the digest.
+
+    earlier: the table of which rows are kept.
+    """
     schema = PAGE_SCHEMA.with_metadata(encode_metadata(metadata))
-    with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
+    options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": _SOUGHT}
+    with pq.ParquetWriter(file, schema, **options) as writer:
         for group in _grouped(rows, earlier):
             writer.write_table(_as_arrow(group, earlier))
         digests = dict.fromkeys(("batchocr.footer_sha256", "batchocr.sha256"), _NO_DIGEST.decode())
@@ -144,10 +151,12 @@ def _as_arrow(group: Iterable[Row], earlier: Earlier | None) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def open_table(path: Path) -> ParquetTable | None:
-    """A table of ours; None if it is none. Raises OutputError if it is one and its footer is damaged."""
+def open_table(path: Path, *, held: int | None = None) -> ParquetTable | None:
+    """A table of ours; None if it is none. held: a descriptor of it, whatever is at `path` now. Raises OutputError if
+    it is one and its footer is damaged."""
     with reading(path), ExitStack() as undo:
-        file = undo.enter_context(open(path, "rb", buffering=0))  # a copy is completed while it is open
+        opened = path if held is None else f"/proc/self/fd/{held}"
+        file = undo.enter_context(open(opened, "rb", buffering=0))  # a copy is completed while it is open
         if not _has_sound_footer(path, file):
             return None
         parquet = pq.ParquetFile(file, page_checksum_verification=True)
@@ -178,15 +187,15 @@ class ParquetTable:
     """A table of ours, open. Its methods raise OutputError; those that give rows with their text compare the digest of
     the whole first."""
 
-    def __init__(self, path: Path, file: BinaryIO, parquet: pq.ParquetFile, metadata: RunMetadata) -> None:
+    def __init__(self, path: Path, file: FileIO, parquet: pq.ParquetFile, metadata: RunMetadata) -> None:
         self.metadata = metadata
         self._path = path
         self._file = file
         self._parquet = parquet
         groups = range(parquet.metadata.num_row_groups)
         self._ends = list(accumulate(parquet.metadata.row_group(index).num_rows for index in groups))
-        self._last: dict[bool, tuple[int, pa.Table]] = {}
-        """The row group that was read last, with its number: of all columns, and of those that are looked at."""
+        self._decoded: tuple[int, pa.RecordBatch | None, Iterator[pa.RecordBatch]] = -1, None, iter(())
+        """Rows that were decoded last, the number of the first, and those of the row group that come behind them."""
 
     def close(self) -> None:
         """Close the file."""
@@ -201,75 +210,70 @@ class ParquetTable:
     @property
     def digest(self) -> str:
         """By which a run knows the table again."""
-        return _said(self._file)["sha256"][1].decode()
+        return said_digest(self._file)
+
+    def held(self) -> int | None:
+        """Another descriptor of the file; None if no more can be had."""
+        try:
+            return os.open(f"/proc/self/fd/{self._file.fileno()}", os.O_RDONLY)
+        except OSError:
+            return None
+
+    @property
+    def has_all_columns(self) -> bool:
+        """Whether it has the columns of this version, and no others."""
+        return bool(self._parquet.schema_arrow.equals(PAGE_SCHEMA))
 
     @cached_property
-    def columns(self) -> SettledColumns:
+    def columns(self) -> KnownRows:
         """The rows without their text."""
-        return SettledColumns(self.looked_at(), self.settled)
+        return KnownRows(self.looked_at())
 
     def looked_at(self) -> Iterator[pa.Table]:
         """Yield all rows, with the columns that are looked at."""
-        groups = range(len(self._ends))
+        groups = range(len(self._ends))  # `schema`, which knows the columns, would keep what was read of the footer
         for first in groups[::_GROUPS_AT_ONCE]:
             with self._sound():
-                several = possible(self._parquet.read_row_groups(groups[first : first + _GROUPS_AT_ONCE], self._names))
+                several = possible(self._parquet.read_row_groups(groups[first : first + _GROUPS_AT_ONCE], LEAVES))
             yield several
-
-    def settled(self, start: int, stop: int) -> pa.Table:
-        """The same, of these rows."""
-        return pa.concat_tables(self._groups(start, stop, in_full=False))
-
-    @cached_property
-    def _names(self) -> Sequence[str]:
-        schema = self._parquet.schema
-        leaves = (schema.column(index).path for index in range(len(schema)))
-        return [leaf for leaf in leaves if leaf in LEAVES]
 
     def rows(self, start: int, stop: int) -> Iterator[PageResult]:
         """Yield these rows, in order."""
-        self._require_digest()
-        with self._sound():
-            for index, begin, end in self._divided(start, stop):
-                for batch in self._batches(index, begin, end):
-                    for first in range(0, len(batch), _ROWS_AT_ONCE):
-                        yield from map(from_row, batch[first : first + _ROWS_AT_ONCE].to_pylist())
-
-    def _batches(self, index: int, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield these rows of a row group. Of a whole one, only some are decoded at a time."""
-        if end - begin == self._parquet.metadata.row_group(index).num_rows:
-            yield from self._parquet.iter_batches(_ROWS_DECODED_AT_ONCE, row_groups=[index])
-        else:
-            yield from self._group(index, in_full=True).slice(begin, end - begin).to_batches()
+        for batch in self._batches(start, stop):
+            for first in range(0, len(batch), _ROWS_AT_ONCE):
+                with self._sound():
+                    several = [*map(from_row, batch[first : first + _ROWS_AT_ONCE].to_pylist())]
+                yield from several
 
     def kept(self, rows: Kept) -> pa.Table:
-        """These rows."""
-        with self._sound():
-            return pa.concat_tables(self._groups(rows.start, rows.stop))
+        """These rows, with the columns of this version. Quickest if they come behind those that were asked for last."""
+        table = pa.Table.from_batches(self._batches(rows.start, rows.stop))
+        if table.schema.equals(PAGE_SCHEMA):
+            return table
+        return pa.Table.from_pylist([*map(to_row, self.rows(*rows))], schema=PAGE_SCHEMA)
 
-    def _groups(self, start: int, stop: int, *, in_full: bool = True) -> Iterator[pa.Table]:
-        """Yield what of each row group is between these rows: all columns, or those that are looked at."""
-        if in_full:
-            self._require_digest()
-        for index, begin, end in self._divided(start, stop):
-            yield self._group(index, in_full=in_full).slice(begin, end - begin)
-
-    def _divided(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the row groups of these rows, each with where in it they begin and end."""
+    def _batches(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Yield these rows, some at a time."""
+        self._require_digest()
         while start < stop:
-            index = bisect_right(self._ends, start)
-            first = self._ends[index - 1] if index else 0
-            end = min(stop, self._ends[index])
-            yield index, start - first, end - first
-            start = end
+            first, batch = self._batch_with(start)
+            yield batch[start - first : stop - first]
+            start = first + len(batch)
 
-    def _group(self, index: int, *, in_full: bool) -> pa.Table:
-        """A row group. The last one that was read is kept, for the next call."""
-        if self._last.get(in_full, (-1,))[0] != index:
-            self._last.pop(in_full, None)  # before the next one takes its memory
-            with self._sound():
-                self._last[in_full] = index, self._parquet.read_row_group(index, None if in_full else self._names)
-        return self._last[in_full][1]
+    def _batch_with(self, row: int) -> tuple[int, pa.RecordBatch]:
+        """Rows that were decoded together, this one among them, and the number of the first. Those that come later in a
+        row group are not decoded yet: of many tables that are open, they would fill the memory."""
+        group = bisect_right(self._ends, row)
+        begin = self._ends[group - 1] if group else 0
+        first, batch, rest = self._decoded
+        with self._sound():
+            if batch is None or not begin <= first <= row:
+                rest = self._parquet.iter_batches(_ROWS_DECODED_AT_ONCE, row_groups=[group], use_threads=False)
+                first, batch = begin, next(rest)
+            while row >= first + len(batch):
+                first, batch = first + len(batch), next(rest)
+        self._decoded = first, batch, rest
+        return first, batch
 
     def _require_digest(self) -> None:
         with reading(self._path):
@@ -283,6 +287,11 @@ class ParquetTable:
             raise OutputError(
                 f"cannot read {self._path}: {error}; it is damaged: {how_to_restore(self._path)}"
             ) from error
+
+
+def said_digest(file: BinaryIO) -> str:
+    """The digest that a file says it has; empty if it says none."""
+    return _said(file).get("sha256", (0, b""))[1].decode()
 
 
 def _has_sound_footer(path: Path, file: BinaryIO) -> bool:
@@ -305,7 +314,7 @@ def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
         return True
     if (said := _said(file).get("sha256")) is None:
         return False
-    complete(path)
+    INCOMPLETE.pop(path, lambda: None)()
     place, digest = said
     if digest != _digest_without(file, place):
         raise OutputError(f"{path} was damaged or changed since it was written: {how_to_restore(path)}")

@@ -1,20 +1,20 @@
 """The table as a folder of Parquet files, for what one file should not hold: a run replaces the parts that change.
 
-A document is in one part, whole, and stays there; new ones fill the last part, then new ones. What the runs have been
-asked for stands once, in `table.json`. Each part is a table of its own for every reader, and is replaced in its place,
-so that nobody sees an old and a new one beside each other.
+A document is in one part, whole, and stays there; new ones fill the last part, then new ones. The record in the hidden
+folder names the parts. Each is a table of its own for every other program, and is replaced in its place, so that nobody
+sees an old and a new one beside each other.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import os
 import secrets
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from itertools import accumulate, chain, count, groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -23,65 +23,67 @@ import pyarrow as pa
 
 from batchocr.data import PageResult
 from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.storage.checksums import checked_line, is_sound
+from batchocr.machine import allow_open_files
 from batchocr.tables import parquet
-from batchocr.tables.atomic import atomic_file, reading
+from batchocr.tables.atomic import reading
 from batchocr.tables.files import (
     CLUSTER_PLAN_NAME,
-    CLUSTER_REPORT_NAME,
+    EARLIER_NAMES,
+    OWN_FOLDER,
     final_name,
+    how_to_restore,
     is_cluster_part,
-    journal_path,
-    metadata_path,
 )
-from batchocr.tables.schema import RunMetadata, metadata_from_json, metadata_to_json
-from batchocr.tables.settled import Kept, Row, SettledColumns
-from batchocr.tables.stored import present, with_copies
+from batchocr.tables.known import Kept, KnownRows, Row
+from batchocr.tables.layout import Layout, open_recorded, read_record
+from batchocr.tables.record import MAX_RECORD_BYTES, Part, Record, digest_of, parse_record
+from batchocr.tables.schema import RunMetadata
+
+_MOST_HELD = 4096
+"""Parts that stay open, so that what is read is what was there first, whatever takes their places."""
+_OTHER_FILES = 256
+"""More than is open beside them."""
 
 
-def write(
-    folder: Path,
-    rows: Iterable[Row],
-    metadata: RunMetadata,
-    *,
-    earlier: PartsTable | None = None,
-    written: Callable[[str], None] = lambda digest: None,
-    rows_per_part: int,
-) -> None:
-    """Write the parts that change, all of them before the first takes its place. Raises OutputError.
-
-    earlier: the table of which rows are kept. written: called with the digest of the whole just before that.
-    rows_per_part: the most; a part has more only if its one document has.
-    """
-    before = part_names(folder)
-    digests = dict(earlier.digests) if earlier else {}
-    numbered = groupby(_numbered(rows, rows_per_part, rows_per_part), key=itemgetter(0))
-    filled = (map(itemgetter(1), of_part) for _, of_part in numbered)
-    parts = _changed(rows, earlier, rows_per_part) if earlier else zip(_names(before), filled, strict=False)
-    no_longer = ((name, ()) for name in before if name not in digests)  # with --overwrite
-    with ExitStack() as replacing:
-        for name, of_part in chain(parts, no_longer):
-            file = replacing.enter_context(atomic_file(folder / name))
-            digests[name] = parquet.write_into(file, of_part, metadata, earlier)
-        written(_digest(digests))
-        with atomic_file(metadata_path(folder)) as file:
-            file.write(checked_line(metadata_to_json(metadata)))
+def divided(
+    rows: Iterable[Row], earlier: parquet.Earlier | None, rows_per_part: int
+) -> Iterator[tuple[str, Iterable[Row]]]:
+    """Yield the parts of a new table: the name of each, and its rows, to be taken before the next one. earlier: of what
+    they are all kept, if they are. rows_per_part: the most; a part has more only if its one document has."""
+    numbered = groupby(_numbered(_documents(rows, earlier), rows_per_part, rows_per_part), key=itemgetter(0))
+    filled: Iterator[Iterable[Row]] = (map(itemgetter(1), of_part) for _, of_part in numbered)
+    return zip(_names([]), chain([next(filled, ())], filled), strict=False)
 
 
-def _numbered(rows: Iterable[Row], rows_per_part: int, room: int) -> Iterator[tuple[int, Row]]:
+def _documents(rows: Iterable[Row], earlier: parquet.Earlier | None = None) -> Iterator[Sequence[Row]]:
+    """Yield the rows of each document; with an earlier table, all of them are kept."""
+    if earlier is None:
+        yield from ([*of_document] for _, of_document in groupby(rows, key=attrgetter("source")))
+        return
+    for kept in rows:
+        assert isinstance(kept, Kept)
+        start = kept.start
+        while start < kept.stop:
+            stop = earlier.columns.begin_of_document(start + 1)
+            yield [Kept(start, stop)]
+            start = stop
+
+
+def _numbered(documents: Iterable[Sequence[Row]], rows_per_part: int, room: int) -> Iterator[tuple[int, Row]]:
     """Yield the rows, each with the number of its part. room: for how many rows there is some in part 0, which gets
     none if its first document does not fit."""
     part, left = 0, room
-    for _, of_document in groupby(rows, key=attrgetter("source")):
-        document = [*of_document]
-        if len(document) > left and left < rows_per_part:
+    for document in documents:
+        num_rows = sum(row.stop - row.start if isinstance(row, Kept) else 1 for row in document)
+        if num_rows > left and left < rows_per_part:
             part, left = part + 1, rows_per_part
-        left -= len(document)
+        left -= num_rows
         yield from ((part, row) for row in document)
 
 
-def _changed(rows: Iterable[Row], earlier: PartsTable, rows_per_part: int) -> Iterator[tuple[str, Sequence[Row]]]:
-    """Yield each part that changes: its name and its rows, in the order of all rows."""
+def changed(rows: Iterable[Row], earlier: PartsTable, rows_per_part: int) -> Iterator[tuple[str, Sequence[Row]]]:
+    """Yield each part of a table that changes: its name and its rows, in the order of all rows; none if it goes. If one
+    changes, all do that lack columns of this version."""
     names = [*earlier.digests]
     parts: defaultdict[int, list[tuple[int, Row]]] = defaultdict(list, {part: [] for part in range(len(names))})
     orders: dict[tuple[str, int | None], int] = {}
@@ -97,24 +99,24 @@ def _changed(rows: Iterable[Row], earlier: PartsTable, rows_per_part: int) -> It
             new.append(row)
     last = max(0, len(names) - 1)
     room = rows_per_part - sum(row.stop - row.start if isinstance(row, Kept) else 1 for _, row in parts[last])
-    for part, row in _numbered(new, rows_per_part, room):
+    for part, row in _numbered(_documents(new), rows_per_part, room):
         assert not isinstance(row, Kept)
         parts[last + part].append((orders[row.source, row.page_index], row))
     for (part, numbered), name in zip(sorted(parts.items()), _names(names), strict=False):
         of_part = [row for _, row in sorted(numbered, key=itemgetter(0))]
-        if not earlier.is_part(part, of_part):
+        if not earlier.is_part(part, of_part) or not earlier.has_all_columns(part):
             yield name, of_part
 
 
 def part_names(folder: Path) -> list[str]:
-    """The parts in a folder, in order, with those that a store has in its place."""
-    return sorted(name for name in _files(folder) if is_cluster_part(name) and final_name(name) == name)
+    """The parts in a folder, in order."""
+    return sorted(name for name in _names_in(folder) if is_cluster_part(name) and final_name(name) == name)
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    """What is in a folder, by name, with the copies of what a store has in its place. Raises OutputError."""
+def _names_in(folder: Path) -> set[str]:
+    """What is in a folder and not hidden. Raises OutputError."""
     with reading(folder):
-        return with_copies(folder)
+        return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
 
 
 def _names(before: Sequence[str]) -> Iterator[str]:
@@ -124,80 +126,134 @@ def _names(before: Sequence[str]) -> Iterator[str]:
     return chain(before, new)
 
 
-def _digest(digests: Mapping[str, str]) -> str:
-    """Of the whole: SHA-256 (hex) of those of its parts."""
-    return hashlib.sha256(json.dumps(dict(digests), sort_keys=True).encode()).hexdigest()
+def has_table(folder: Path) -> bool:
+    """Whether there is a table in a folder: its record, what stood for one in the version before, or parts alone."""
+    return any((folder / name).exists() for name in (Layout().record, "table.json")) or bool(_unrecorded(folder))
 
 
 def read_metadata(folder: Path) -> RunMetadata | None:
-    """What stands in `table.json`; None if there is none. Raises OutputError if it is damaged."""
-    path = present(metadata_path(folder))
-    if not path.is_file():
-        return None
-    with reading(path):
-        line = path.read_bytes()
-    if (metadata := metadata_from_json(line)) is None or not is_sound(line):
-        raise OutputError(f"{path} is damaged, or was changed: restore it, or start over with --overwrite")
-    return metadata
+    """What the rows depend on; None if there is no table of ours. Raises OutputError if its record is damaged."""
+    record = read_record(folder) or _without_parts(folder)
+    return record.metadata if record else None
+
+
+def _without_parts(folder: Path) -> Record | None:
+    """What there is in place of a record, which names no parts: that of the version before, or what a part says."""
+    path = folder / "table.json"
+    if path.is_file():
+        with reading(path), path.open("rb") as file:
+            return parse_record(file.readline(MAX_RECORD_BYTES), path)
+    of_parts = (parquet.read_metadata(folder / name) for name in reversed(_unrecorded(folder)))
+    metadata = next(filter(None, of_parts), None)
+    return Record(replace(metadata, containers={}, newest=())) if metadata else None
+
+
+def _unrecorded(folder: Path) -> list[str]:
+    """The parts in a folder, unless they are those of a run on a cluster, whose plan names them."""
+    return [] if (folder / CLUSTER_PLAN_NAME).exists() else part_names(folder)
 
 
 def open_table(folder: Path) -> PartsTable | None:
-    """A table of ours; None if there is none. Raises OutputError if it, or a part, is damaged."""
-    if (metadata := read_metadata(folder)) is None:
-        return None
-    return PartsTable(folder, metadata)
+    """A table of ours; None if there is none. Raises OutputError if a part is damaged, or is not what the record says,
+    or if there is another one."""
+    table = open_recorded(folder, partial(PartsTable, folder))
+    if table is None and (record := _without_parts(folder)):
+        table = PartsTable(folder, record)
+        if (folder / Layout().record).exists():  # the first commit has come meanwhile
+            table.close()
+            return open_table(folder)
+    return table
 
 
 def read_rows(folder: Path) -> Iterator[PageResult]:
     """Yield all rows, part by part. Raises OutputError."""
-    for name in part_names(folder):
-        yield from parquet.read_rows(folder / name)
+    if (table := open_table(folder)) is None:
+        raise OutputError(f"{folder} has no record of its parts")
+    with closing(table):
+        yield from table.rows(0, table.num_rows)
 
 
-def require_ours(folder: Path) -> None:
+def require_ours(folder: Path, name: str = "") -> None:
     """Raise OutputMismatchError if the folder holds tables that no run into it has put there, as those of shards or of
-    a cluster; or any other files, if no run has begun there."""
-    files = _files(folder)
-    of_run = {path.name for path in (metadata_path(folder), journal_path(folder))}
-    is_begun = CLUSTER_PLAN_NAME not in files and any(files[name].stat().st_size for name in files.keys() & of_run)
-    others = {name for name in files.keys() - of_run if not is_begun or name.endswith((".parquet", ".jsonl"))}
-    others.discard(CLUSTER_REPORT_NAME)  # of a run that failed before it had a row
-    if others := {name for name in others if not (is_begun and is_cluster_part(name))}:
+    a cluster; or any other files, if no run has begun there. name: of what the folder is a copy."""
+    files = _names_in(folder)
+    is_of_cluster = CLUSTER_PLAN_NAME in files
+    ours = {
+        name for name in files if (is_cluster_part(name) and not is_of_cluster) or final_name(name) in EARLIER_NAMES
+    }
+    is_begun = (has_table(folder) or (folder / OWN_FOLDER).exists()) and not is_of_cluster
+    others = {name for name in files - ours if not is_begun or name.endswith((".parquet", ".jsonl"))}
+    if others:
         raise OutputMismatchError(
-            f"{folder} holds {min(others)}, which is not of a run into this folder: name another folder as --out, or a "
-            "table in it"
+            f"{name or folder} holds {min(others)}, which is not of a run into this folder: name another folder as "
+            "--out, or a table in it"
         )
 
 
 class PartsTable:
-    """The parts of a table. Each is opened when it is read; one that was replaced since is refused, by an OutputError
-    like one that is damaged."""
+    """The parts of a table, as one commit left them. If there are very many, those of the last are opened when they are
+    read; one that was replaced since is refused, by an OutputError like one that is damaged."""
 
-    def __init__(self, folder: Path, metadata: RunMetadata) -> None:
-        self.metadata = metadata
-        self._files = _files(folder)
+    def __init__(self, folder: Path, record: Record) -> None:
+        """Raises OutputError."""
+        self.metadata = record.metadata
+        self._commit = record.commit
+        self.is_recorded = bool(record.commit.parts)
+        """Whether its record names the parts."""
+        self._folder = folder
         self.digests: dict[str, str] = {}
         """Of each part, by its name."""
+        self.displaced: list[str] = []
+        """The parts that have not taken their own names yet."""
+        self._paths: dict[str, Path] = {}
+        self._held: dict[str, int] = {}
+        """Descriptors of parts, by name."""
+        self.parts = dict(record.commit.parts)
+        """Recorded or not."""
+        self._has_all_columns: list[bool] = []
+        self._last: tuple[str, parquet.ParquetTable] | None = None
+        self._require_no_others()
+        names = [*record.commit.parts] or part_names(folder)
+        allow_open_files(_OTHER_FILES + min(len(names), _MOST_HELD))
         lengths = []
-        for name in part_names(folder):
-            with closing(self._opened(name)) as part:
-                self.digests[name] = part.digest
-                lengths.append(part.num_rows)
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            for name in names:
+                with closing(self._found(name)) as part:
+                    self.digests[name] = part.digest
+                    self._has_all_columns.append(part.has_all_columns)
+                    lengths.append(part.num_rows)
+                    if name not in self.parts:
+                        self.parts[name] = Part(self._paths[name].stat().st_size, part.digest, 0)
+                    if len(self._held) < _MOST_HELD and (held := part.held()) is not None:
+                        self._held[name] = held
+            undo.pop_all()
         self._starts = [0, *accumulate(lengths)]
-        self.digest = _digest(self.digests)
+        self.digest = digest_of(self.digests)
         """By which a run knows the table again."""
-        self._last: parquet.ParquetTable | None = None
-        self._last_name = ""
 
     def close(self) -> None:
-        """Close the part that is open."""
+        """Close the parts."""
         if self._last is not None:
-            self._last.close()
+            self._last[1].close()
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the table has."""
+        return self._starts[-1]
 
     @cached_property
-    def columns(self) -> SettledColumns:
+    def columns(self) -> KnownRows:
         """The rows without their text."""
-        return SettledColumns(chain.from_iterable(map(self._looked_at, self.digests)), self._settled)
+        return KnownRows(self.looked_at())
+
+    def looked_at(self) -> Iterator[pa.Table]:
+        """Yield all rows, with the columns that are looked at."""
+        for name in self.digests:
+            with closing(self._opened(name)) as part:
+                yield from part.looked_at()
 
     def rows(self, start: int, stop: int) -> Iterator[PageResult]:
         """Yield these rows, in order."""
@@ -205,7 +261,7 @@ class PartsTable:
             yield from part.rows(begin, end)
 
     def kept(self, rows: Kept) -> pa.Table:
-        """These rows."""
+        """These rows, with the columns of this version."""
         within = self._within(rows.start, rows.stop)
         return pa.concat_tables(part.kept(Kept(begin, end)) for part, begin, end in within)
 
@@ -229,28 +285,54 @@ class PartsTable:
         begins, ends = [row.start for row in kept], [row.stop for row in kept]
         return len(kept) == len(rows) and [self._starts[part], *ends] == [*begins, self._starts[part + 1]]
 
-    def _settled(self, start: int, stop: int) -> pa.Table:
-        return pa.concat_tables(part.settled(begin, end) for part, begin, end in self._within(start, stop))
+    def has_all_columns(self, part: int) -> bool:
+        """Whether a part has the columns of this version."""
+        return self._has_all_columns[part]
 
     def _within(self, start: int, stop: int) -> Iterator[tuple[parquet.ParquetTable, int, int]]:
         """The rows by parts: each part, open, and where in it they begin and end."""
         for part, begin, end in self.divided(start, stop):
             yield self._part(part), begin - self._starts[part], end - self._starts[part]
 
-    def _looked_at(self, name: str) -> Iterator[pa.Table]:
-        with closing(self._opened(name)) as part:
-            yield from part.looked_at()
-
     def _part(self, number: int) -> parquet.ParquetTable:
         """A part, open. The last one stays so for the next call."""
         name = [*self.digests][number]
-        if self._last is None or self._last_name != name:
-            self.close()
-            self._last, self._last_name = self._opened(name), name
-        return self._last
+        if self._last is None or self._last[0] != name:
+            if self._last is not None:
+                self._last[1].close()
+            self._last = name, self._opened(name)
+        return self._last[1]
 
     def _opened(self, name: str) -> parquet.ParquetTable:
-        part = parquet.open_table(self._files[name])
-        if part is None or part.digest != self.digests.get(name, part.digest):
-            raise OutputError(f"{self._files[name]} is no part of this table, or was replaced: run again")
+        part = parquet.open_table(self._paths[name], held=self._held.get(name))
+        if part is None or part.digest != self.digests[name]:
+            raise OutputError(f"{self._paths[name]} was replaced while the table was read: run the command again")
         return part
+
+    def _found(self, name: str) -> parquet.ParquetTable:
+        """A part, open, as the record says, or as it is if that names none. Raises OutputError."""
+        recorded = self._commit.parts.get(name)
+        places = Layout().places(name, recorded, self._commit.generation) if recorded else (name,)
+        for place in places:
+            path = self._folder / place
+            part = parquet.open_table(path) if path.is_file() else None
+            if part is not None and recorded is not None and part.digest != recorded.sha256:
+                part.close()
+            elif part is not None:
+                self._paths[name] = path
+                self.displaced += [name] if place != name else []
+                return part
+        path = self._folder / name
+        what = "is not the part that the table's record names" if path.exists() else "is not there any more"
+        raise OutputError(f"{path} {what}: {how_to_restore(path)}")
+
+    def _require_no_others(self) -> None:
+        """Raise OutputError if the folder holds tables of which the record does not know."""
+        if not self.is_recorded:
+            return
+        tables = {name for name in _names_in(self._folder) if name.endswith((".parquet", ".jsonl"))}
+        if others := tables - self._commit.parts.keys() - set(self._commit.removed):
+            raise OutputError(
+                f"{self._folder / min(others)} is no part of the table in this folder, and other programs would take "
+                "it for one: move it elsewhere"
+            )

@@ -1,213 +1,223 @@
-"""Tables in an object store: fetched to be read; an output is made in a local folder, and put there at the end, whole,
-or of a folder of parts those that the run has changed.
-
-Before a run the local folder holds a journal, if rows are to be read or tried again, or a table, if that was not put.
-What the store has is brought beside it (`tables/stored`), so that a run into it continues it.
+"""Tables in an object store: fetched to be read, and replaced by runs and merges, which make the parts in a local
+folder. That has the journal, too. Of the table that a run continues it has copies (see `tables/stored`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-import shutil
 import stat
-from collections.abc import Container
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from batchocr.errors import DeniedError, NotFoundError, OutputError, PageError, UsageError, of_store
+from batchocr.errors import (
+    DeniedError,
+    NotFoundError,
+    OutputError,
+    PageError,
+    StaleError,
+    StoreRefusesError,
+    UsageError,
+    of_store,
+)
 from batchocr.pages.input.folders import SkippedFiles
 from batchocr.pages.input.globs import WILDCARD, natural_key
 from batchocr.pages.input.objects import documents_matching
-from batchocr.storage.objects import StoredObject, fetch, list_below, look_at, put, remove
+from batchocr.storage.objects import list_below, look_at, put
 from batchocr.storage.temporary import is_private, new_folder, work_folder
 from batchocr.storage.uris import is_uri, parse_uri
-from batchocr.tables.atomic import atomic_file, open_locked, writing
-from batchocr.tables.earlier import require_ours
+from batchocr.tables.atomic import open_locked, writing
 from batchocr.tables.files import (
-    CLUSTER_REPORT_NAME,
-    PARTS_METADATA_NAME,
+    CLUSTER_PLAN_NAME,
+    EARLIER_NAMES,
     TABLE_SUFFIXES,
-    UNFINISHED_REPORT,
     is_beside_a_table,
+    is_cluster_part,
     is_folder,
     journal_path,
-    metadata_path,
     report_path,
-    table_file,
 )
-from batchocr.tables.parts import part_names
-from batchocr.tables.stored import FETCH_S, fetch_looked_at, fetching, make_copies_folder, stored_copy
-from batchocr.tables.table import could_be_table, table_for
+from batchocr.tables.known import Row
+from batchocr.tables.layout import Layout
+from batchocr.tables.output import Output
+from batchocr.tables.parts import has_table, require_ours
+from batchocr.tables.place import replaced_meanwhile
+from batchocr.tables.record import Commit, Part
+from batchocr.tables.schema import RunMetadata
+from batchocr.tables.store_place import StorePlace, Writer
+from batchocr.tables.stored import fetch_all, fetch_file, fetch_looked_at, fetch_recorded, fetching
+from batchocr.tables.table import StoredTable, could_be_table
 
-_AT_ONCE = 8
+logger = logging.getLogger(__name__)
 
 
-class OutputPlace:
-    """Where an output goes."""
+def output_at(out: str | os.PathLike[str], work_dir: str | os.PathLike[str] | None) -> Output:
+    """Where an output goes. work_dir: in which outputs for a store are made. Raises UsageError, OutputError."""
+    name = os.fspath(out)
+    if is_uri(name):
+        return StoredOutput(name, work_dir)
+    if name.endswith("/"):
+        with writing(Path(name)):
+            Path(name).mkdir(exist_ok=True)
+    return Output(Path(name), name)
 
-    def __init__(self, out: str | os.PathLike[str], work_dir: str | os.PathLike[str] | None) -> None:
-        """work_dir: in which outputs for a store are made. Raises UsageError, OutputError."""
-        name = os.fspath(out)
-        self._uri = name if is_uri(name) else None
-        self._address = name[: name.rfind("/") + 1]
-        """How the URIs begin of what is put."""
-        self.path = Path(name) if self._uri is None else _folder(self._uri, work_dir) / _name(self._uri)
-        """Where it is made: its final place, unless that is in a store."""
-        if self._uri is not None:
-            self._make_folder()
-        elif name.endswith("/"):
-            with writing(self.path):
-                self.path.mkdir(exist_ok=True)
-        table_for(self.path)
 
-    def require_free(self, *, overwrite: bool) -> None:
-        """Make the folder of `path`, for a new table. Raises OutputError if there is a table in the store, or none can
-        be put there."""
-        if self._uri is None:
-            return
-        names = [found.uri.rpartition("/")[2] for found in self._found()]
-        if not overwrite and table_file(self.path).name in names:
-            raise OutputError(f"{self._uri} exists already: choose another --out, or replace it with --overwrite")
-        self._copy_stored(overwrite=True)
-        self._try_to_put()
-        report_path(self.path).unlink(missing_ok=True)
+class StoredOutput(Output):
+    """The place of a table in a store."""
 
-    def prepare(self, *, overwrite: bool) -> None:
-        """Bring to `path` what a run has to continue. Raises OutputError, also if no table can be put into the store,
-        or another run is at work."""
-        if self._uri is None:
-            return
-        if journal_path(self.path).exists():
-            open_locked(journal_path(self.path)).close()  # else the copies are those of a run that is at work
-        elif not overwrite and table_file(self.path).exists():
-            self.publish()
-        self._copy_stored(overwrite=overwrite)
-        self._try_to_put()
+    def __init__(self, uri: str, work_dir: str | os.PathLike[str] | None) -> None:
+        """work_dir: in which parts are made. Raises UsageError, OutputError."""
+        path = _work_path(uri, work_dir)
+        self._prefix = uri[: uri.rfind("/") + 1]
+        self._store = StorePlace(self._prefix)
+        super().__init__(path, uri, self._store)
+        self._work_folder = path.parent
+        self._displaced: list[str] = []
+        """The parts that have not got their own names yet."""
+        self._other: Writer | None = None
+        """Another run that has not ended."""
+
+    def prepare(self, *, overwrite: bool = False) -> None:
+        folder = new_folder()
+        self.table = folder / self.path.name
+        if is_folder(self.path):
+            self.table.mkdir()
+            folder = self.table
+            self._require_ours(folder)
+        if any(self.path.glob("*.parquet")) or self.path.is_file():
+            raise OutputError(
+                f"{self.path} is a table that an earlier version made for {self.name}, and did not put there: "
+                f"`batchocr merge {self.path} --out {self.name} --overwrite` puts it; then delete it"
+            )
+        super().prepare(overwrite=overwrite)
+        journal = journal_path(self.path)
+        is_own = journal.exists()  # that of a run that was killed on this machine
+        if is_own:
+            with writing(journal):
+                open_locked(journal).close()  # else it would be said of a run at work that it has ended
+        self._other = self._store.begin(self._layout.writer, self.run)
+        try:
+            found = fetch_recorded(self._get_record, self._prefix, self._layout, folder, in_full=False)
+        except OutputError:
+            if not overwrite:
+                raise
+            there = self._seen()[1]  # of a damaged record, nothing
+            found = there if there.parts else _listed(self._place.names("")), []
+        if found is not None:
+            self._there, self._displaced = found
+        else:
+            self._fetch_unrecorded(folder)
+        if overwrite and self._parts_there() and not self._store.can_remove:
+            raise StoreRefusesError(
+                f"{self.name} cannot be replaced by other parts, as nothing can be removed there, and other programs "
+                "would read both: allow that, or choose another --out"
+            )
+        if self._other is not None and self._other.run != self._there.run and not is_own:
+            logger.warning(
+                "a run on %s began to write %s at %s and has not ended: if it is still at work, the later one of both "
+                "goes on from what the other has put",
+                self._other.host,
+                self.name,
+                self._other.since,
+            )
+
+    def _require_ours(self, folder: Path) -> None:
+        """Raise OutputMismatchError if there are other files in the place of a folder of parts. folder: for copies."""
+        for name in self._place.names(""):
+            (folder / name).touch()
+        require_ours(folder, self.name)
+        for file in folder.iterdir():
+            file.unlink()
+
+    def begin(self) -> Mapping[str, int]:
+        is_unreported = self._other is not None and self._other.run == self._there.run
+        return self._there.worse if is_unreported else {}
+
+    def settle(self, table: StoredTable | None) -> None:
+        if self._displaced or (self._other is not None and self._other.run == self._there.run):
+            self._finish(self._displaced, Commit())
+
+    def commit(self, rows: Iterable[Row], metadata: RunMetadata, **options: Any) -> None:
+        try:
+            super().commit(rows, metadata, **options)
+        except StaleError:
+            raise
+        except OutputError as error:
+            if self._seen()[0] != self.tag:  # so that parts are not what they were when this run began
+                raise StaleError(replaced_meanwhile(self.name)) from error
+            raise type(error)(f"{error}. What was read is kept, and the same command puts it") from error
+
+    def put_report(self, report: Path | None) -> None:
+        if report == report_path(self.path):
+            self._place.put(report, self._layout.report)
+            report.unlink()
+        else:
+            self._place.remove(self._layout.report)  # of an earlier run
+
+    def close(self) -> None:
+        with suppress(OutputError):
+            self._store.end()
 
     def own(self) -> Container[str]:
-        """The URIs of what an earlier run has put; known once the output is prepared."""
-        return {self._address + file.name for file in self._files} if self._uri else ()
+        layout, there = self._layout, self._there
+        return {f"{self._prefix}{name}" for name in (*there.parts, *there.removed, layout.table, layout.record)}
 
-    def publish(self) -> None:
-        """Put what is at `path` into the store. Raises OutputError, and the table stays where it is."""
-        if self._uri is None:
-            return
-        self._put()
-        if not report_path(self.path).exists():
-            with suppress(PageError):  # it may be that nothing can be deleted
-                remove(self._uri_of(report_path(self.path)))
-        for file in self._files:
-            file.unlink(missing_ok=True)
-        shutil.rmtree(self._copies, ignore_errors=True)
+    def _parts_there(self) -> Iterable[str]:
+        return (*self._there.parts, *self._there.removed) if not self._layout.table else ()
 
-    @property
-    def _files(self) -> list[Path]:
-        """The files of the output. The table comes last, so that the others are there when it is."""
-        folder = is_folder(self.path)
-        tables = [self.path / name for name in part_names(self.path)] if folder else [self.path]
-        return [metadata_path(self.path), report_path(self.path), *tables]
+    def _get_record(self) -> bytes | None:
+        """The record in the store, which is the version that may be replaced."""
+        line, self.tag = self._place.get(self._layout.record) or (None, "")
+        return line
 
-    @property
-    def _copies(self) -> Path:
-        """Where the copies are of what the store has."""
-        return stored_copy(table_file(self.path)).parent
+    def _fetch_unrecorded(self, folder: Path) -> None:
+        """Copy what the version before this one has put. Raises OutputError."""
+        names = [self._layout.table, self._layout.record] if self._layout.table else self._place.names("")
+        if not names and any(map(self._place.get, ("table.json", CLUSTER_PLAN_NAME))):
+            raise StoreRefusesError(
+                f"{self.name} has no record of its parts, and nobody may list them here: allow that"
+            )
+        fetch_all(lambda name: self._copy_unrecorded(name, folder / name), names)
+        self._there = _listed(names)
 
-    def _uri_of(self, file: Path) -> str:
-        return self._address + file.name
-
-    def _copy_stored(self, *, overwrite: bool) -> None:
-        """Bring what the store has beside `path`, unless a later table is there. overwrite: only the names in a folder,
-        which new parts take. Raises OutputError, also if it is not of an earlier run."""
-        shutil.rmtree(self._copies, ignore_errors=True)
-        if is_folder(self.path) or not (overwrite or self.path.exists()):
-            with writing(self._copies), ThreadPoolExecutor(_AT_ONCE) as copying:
-                make_copies_folder(self._copies, self._address)
-                list(copying.map(partial(self._copy, overwrite=overwrite), self._found()))
-        require_ours(self.path)
-
-    def _copy(self, stored: StoredObject, *, overwrite: bool) -> None:
-        copy = self._copies / stored.uri.rpartition("/")[2]
-        if copy.name == table_file(self.path).name and copy.suffix != ".parquet":
-            _fetch_table(stored.uri, copy)
-        elif copy.suffix == ".parquet" and not overwrite:
-            fetch_looked_at(stored, copy)
-        else:
-            copy.touch()
-
-    def _put(self) -> None:
-        try:
-            for file in self._files:
-                if file.exists():
-                    put_file(file, self._uri_of(file))
-        except OutputError as error:
-            raise type(error)(
-                f"{error}. The table is made: it is {self.path}, and the same command puts it to {self._uri}"
-            ) from error
-
-    def _make_folder(self) -> None:
-        """Make the folder of this output alone. Raises OutputError if others may have written what is there."""
-        own, elsewhere = self.path.parent, "--work-dir names another place"
-        try:
-            own.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not is_private(own, closed_to=stat.S_IWOTH):  # its group may be of this user alone
-                raise OutputError(
-                    f"{own}, where the table is made, is a link, another user's, or open to all: what is there may be "
-                    f"anybody's. If it is yours, `chmod 700` it; else {elsewhere}"
-                )
-            if self._address == self._uri:
-                self.path.mkdir(exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{own} cannot be made ({error.strerror}): {elsewhere}") from error
-
-    def _found(self) -> list[StoredObject]:
-        """The table in the store, or what is in its folder. Raises OutputError if that cannot be found out."""
-        assert self._uri is not None
-        try:
-            if is_folder(self.path):
-                return list_below(self._uri, recursive=False)
-            return list(filter(None, [look_at(self._uri)]))
-        except NotFoundError:
-            return []
-        except DeniedError as error:
-            # Those who may not list names are denied what is not there, too: a look at what is there tells.
-            self._try_to_put()
-            with suppress(PageError):
-                if not is_folder(self.path) and look_at(self._uri_of(report_path(self.path))):
-                    return []
-            raise of_store(error, f"nothing tells whether there is a table: {error}") from error
-        except PageError as error:
-            raise of_store(error, f"cannot write {self._uri}: {error}") from error
-
-    def _try_to_put(self) -> None:
-        """Put the report once more, or one of a run that is at work: if that cannot be, neither can the table, which
-        should be known before the work. Raises OutputError."""
-        report, uri = report_path(self.path), self._uri_of(report_path(self.path))
-        if not report.exists():
-            fetch_file(uri, report, required=False)
-        if report.exists() and report.read_bytes() != UNFINISHED_REPORT:
-            put_file(report, uri)
-            return
-        report.write_bytes(UNFINISHED_REPORT)
-        put_file(report, uri)
-        report.unlink()
+    def _copy_unrecorded(self, name: str, copy: Path) -> None:
+        uri = f"{self._prefix}{name}"
+        with fetching(uri), suppress(NotFoundError, DeniedError):
+            if name.lower().endswith(".parquet"):
+                fetch_looked_at(uri, copy)
+            else:
+                fetch_file(uri, copy, required=False)
 
 
-def _folder(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:
-    """A folder for this output alone; the same in every run. Raises UsageError."""
+def _listed(names: Iterable[str]) -> Commit:
+    """What is known of a table of which there are these objects, and no record."""
+    return Commit(parts={name: Part(0, "", 0) for name in names if is_cluster_part(name)})
+
+
+def _work_path(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:
+    """Where the journal of an output in a store is, in a folder for this output alone; the same in every run. Raises
+    UsageError, OutputError if others may have written what is there."""
     digest = hashlib.sha256(str(parse_uri(uri)).encode()).hexdigest()
-    return work_folder(work_dir) / digest[:16]
-
-
-def _name(uri: str) -> str:
-    if uri.endswith("/"):
-        return "parts"
+    own, elsewhere = work_folder(work_dir) / digest[:16], "--work-dir names another place"
     name = parse_uri(uri).key.rpartition("/")[2]
-    if not name.lower().endswith(TABLE_SUFFIXES):
+    if name and not name.lower().endswith(TABLE_SUFFIXES):
         raise UsageError(f"the table {uri} must end in .parquet or .jsonl, or in / for a folder of parts")
-    return name
+    try:
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_private(own, closed_to=stat.S_IWOTH):  # its group may be of this user alone
+            raise OutputError(
+                f"{own}, where the table is made, is a link, another user's, or open to all: what is there may be "
+                f"anybody's. If it is yours, `chmod 700` it; else {elsewhere}"
+            )
+        if not name:
+            (own / "parts").mkdir(exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{own} cannot be made ({error.strerror}): {elsewhere}") from error
+    return own / (name or "parts")
 
 
 def put_file(file: Path, uri: str) -> None:
@@ -218,18 +228,14 @@ def put_file(file: Path, uri: str) -> None:
         raise of_store(error, f"cannot write {uri}: {error}") from error
 
 
-def fetch_file(uri: str, path: Path, *, required: bool = True) -> None:
-    """Fetch an object into a file. Raises OutputError. An object that is not required may be missing, or denied, as
-    some stores say of what is missing: then nothing is fetched."""
-    may_lack = () if required else (NotFoundError, DeniedError)
-    with fetching(uri), suppress(*may_lack), atomic_file(path) as file:
-        fetch(uri, file, timeout_s=FETCH_S)
-
-
 def fetch_tables(name: str) -> list[Path]:
     """Copies of the tables that a URI names: one, a folder of parts, those below a prefix, or those that match a glob,
     in natural order. Other files are left out, unless they are named themselves. The copies are deleted when the
     process ends. Raises OutputError, UsageError."""
+    prefix, named = f"{name.rstrip('/')}/", name.lower().endswith(TABLE_SUFFIXES)
+    may_be_folder = not named and not WILDCARD.search(name)
+    if may_be_folder and (table := _fetch_whole(prefix, Layout())) is not None:
+        return [table]
     try:
         found = _uris(name)
         uris = [uri for uri in found if uri.lower().endswith(TABLE_SUFFIXES) and not is_beside_a_table(uri)]
@@ -238,25 +244,43 @@ def fetch_tables(name: str) -> list[Path]:
     except PageError as error:
         raise of_store(error, str(error)) from error
     uris.sort(key=natural_key)
-    once = [uri for uri in found if uri.endswith(f"/{PARTS_METADATA_NAME}") and not WILDCARD.search(name)]
-    folder = new_folder()
-    folders = [folder if once else new_folder() for _ in uris]
-    pool = ThreadPoolExecutor(_AT_ONCE)
-    try:
-        paths = list(pool.map(_fetch_into, folders, uris))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # whoever interrupts this does not wait for gigabytes
-    named = name.lower().endswith(TABLE_SUFFIXES)
-    fetched = [(uri, path) for uri, path in zip(uris, paths, strict=True) if named or could_be_table(path)]
+    folder = new_folder() if may_be_folder and any(map(is_cluster_part, map(os.path.basename, uris))) else None
+    paths = fetch_all(partial(_fetch_one, folder), uris)
+    fetched = [path for path in paths if named or could_be_table(path)]
     if not fetched:
         raise OutputError(f"there is no table {name}: was the run finished? `batchocr run` puts it there at its end")
-    if not named:
-        uri, path = fetched[0]
-        with suppress(OutputError):  # `view` shows it, if it is there
-            fetch_file(f"{uri.rpartition('/')[0]}/{CLUSTER_REPORT_NAME}", path.with_name(CLUSTER_REPORT_NAME))
-    for uri in once:
-        fetch_file(uri, folder / PARTS_METADATA_NAME)
-    return [folder] if once else [path for _, path in fetched]
+    if folder is not None:
+        if (table := _fetch_whole(prefix, Layout())) is not None:
+            return [table]  # the first commit has come meanwhile
+        for beside in (*EARLIER_NAMES, CLUSTER_PLAN_NAME):
+            fetch_file(prefix + beside, folder / beside, required=False)
+        return [folder] if has_table(folder) else sorted(paths)
+    return fetched
+
+
+def _fetch_whole(prefix: str, layout: Layout) -> Path | None:
+    """A copy of the table that a record below this prefix names, with its report; None if there is no record."""
+    folder = new_folder()
+
+    def get() -> bytes | None:
+        is_there = fetch_file(prefix + layout.record, folder / "record", required=False)
+        return (folder / "record").read_bytes() if is_there else None
+
+    if fetch_recorded(get, prefix, layout, folder, in_full=True) is None:
+        return None
+    fetch_file(prefix + layout.report, folder / layout.report, required=False)
+    return folder / layout.table if layout.table else folder
+
+
+def _fetch_one(folder: Path | None, uri: str) -> Path:
+    """A copy of a table that is a single object, or of a part of one that has no record."""
+    prefix, _, name = uri.rpartition("/")
+    if folder is None and (table := _fetch_whole(f"{prefix}/", Layout(name))) is not None:
+        return table
+    path = (folder or new_folder()) / name
+    fetch_file(uri, path)
+    fetch_file(f"{uri}.report.json", report_path(path), required=False)
+    return path
 
 
 def _uris(name: str) -> list[str]:
@@ -265,17 +289,3 @@ def _uris(name: str) -> list[str]:
     if (found := look_at(name)) is not None:
         return [found.uri]
     return [found.uri for found in list_below(name, recursive=False)]
-
-
-def _fetch_into(folder: Path, uri: str) -> Path:
-    """The copy of a table, with its report beside it."""
-    path = folder / uri.rpartition("/")[2]
-    _fetch_table(uri, path)
-    fetch_file(f"{uri}.report.json", report_path(path), required=False)
-    return path
-
-
-def _fetch_table(uri: str, path: Path) -> None:
-    fetch_file(uri, path)
-    if path.suffix.lower() == ".jsonl":
-        fetch_file(f"{uri}.meta.json", metadata_path(path), required=False)

@@ -1,64 +1,38 @@
-"""Copies of what a store has in the place of an output, for a run that continues it. They are as long as the objects;
-of a Parquet table they have the footer and the columns that a run looks at, and the rest once rows are copied.
+"""Copies of tables in a store: whole ones for readers, and for a run that continues a table such as are as long as the
+objects, but have only the footer and the columns that a run looks at, and the rest once rows are copied.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from batchocr.errors import PageError, of_store
-from batchocr.storage.objects import StoredObject, fetch, fetch_pieces
-from batchocr.tables.files import is_folder
-from batchocr.tables.settled import LEAVES
+from batchocr.errors import DeniedError, NotFoundError, OutputError, PageError, of_store
+from batchocr.storage.objects import fetch, fetch_pieces, require_object
+from batchocr.tables import parquet
+from batchocr.tables.atomic import atomic_file
+from batchocr.tables.known import LEAVES
+from batchocr.tables.layout import Layout, as_recorded
+from batchocr.tables.record import Commit, Record
 
-FETCH_S = 3600.0
+_Fetched = TypeVar("_Fetched")
+_AT_ONCE: Final = 8
+"""Objects that are fetched at the same time."""
+_FETCH_S = 3600.0
 """For one object."""
 _TAIL_BYTES = 1 << 16
-_ADDRESSES: Final[dict[Path, str]] = {}
-"""The folders of copies that this process has made, each with how the URIs of the objects begin; the name of a copy is
-the rest. What lies in any other folder is nobody's copy."""
 _GAP_BYTES = 1 << 14
 """Up to so much is fetched with the pieces that it lies between, as a request takes longer."""
-
-
-def stored_copy(file: Path) -> Path:
-    """Where the copy is of what a store has in the place of this file."""
-    return file.parent / ".stored" / file.name
-
-
-def make_copies_folder(copies: Path, address: str) -> None:
-    """Make the folder of the copies of objects, whose URIs begin so. Raises OSError."""
-    copies.mkdir()
-    _ADDRESSES[copies] = address
-
-
-def present(file: Path) -> Path:
-    """The file; or the copy of it that was fetched from a store, if only that is there."""
-    copy = stored_copy(file)
-    return copy if copy.parent in _ADDRESSES and copy.exists() and not file.exists() else file
-
-
-def with_copies(folder: Path) -> dict[str, Path]:
-    """The files in a folder, by name, with the copies of those that a store has in its place. Raises OSError."""
-    copies = stored_copy(folder / "any").parent
-    places = [*([copies] if copies in _ADDRESSES and copies.is_dir() else []), folder]
-    return {file.name: file for place in places for file in place.iterdir() if not file.name.startswith(".")}
-
-
-def table_bytes(out: Path) -> int:
-    """Of the table, or of all parts of one in a folder, also where a store has them and the run leaves them there."""
-    if not is_folder(out):
-        return present(out).stat().st_size
-    return sum(file.stat().st_size for file in with_copies(out).values() if file.suffix == ".parquet")
 
 
 @contextmanager
@@ -70,9 +44,76 @@ def fetching(uri: str) -> Iterator[None]:
         raise of_store(error, f"{uri} cannot be fetched: {error}") from error
 
 
-def fetch_looked_at(stored: StoredObject, copy: Path) -> None:
-    """Make the copy of a Parquet table, without the columns that a run may not need. Raises OutputError, OSError."""
-    with fetching(stored.uri), copy.open("w+b", buffering=0) as file:
+def fetch_file(uri: str, path: Path, *, required: bool = True) -> bool:
+    """Fetch an object into a file. Returns whether it was there: one that is not required may be missing, or denied, as
+    some stores say of what is missing. Raises OutputError."""
+    may_lack = () if required else (NotFoundError, DeniedError)
+    with fetching(uri), suppress(*may_lack), atomic_file(path) as file:
+        fetch(uri, file, timeout_s=_FETCH_S)
+        return True
+    return False
+
+
+def fetch_all(fetch_one: Callable[[str], _Fetched], names: Iterable[str]) -> list[_Fetched]:
+    """What it returns for each of the names, some at a time. Raises as it does."""
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    try:
+        return list(pool.map(fetch_one, names))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # whoever interrupts this does not wait for gigabytes
+
+
+def fetch_recorded(
+    get: Callable[[], bytes | None], prefix: str, layout: Layout, folder: Path, *, in_full: bool
+) -> tuple[Commit, list[str]] | None:
+    """Copy the table that a record names into a folder; None if there is no record. Returns the commit that the record
+    tells of, and the parts that have not got their own names in the store yet. get: gets the record.
+    in_full: copy all of it, not only what a run looks at. Raises OutputError if it is not as recorded."""
+
+    def fetched(record: Record) -> tuple[Commit, list[str]]:
+        def place_of(name: str) -> str:
+            return _fetch_part(prefix, layout, folder, record.commit, name, in_full=in_full)
+
+        places = zip(record.commit.parts, fetch_all(place_of, record.commit.parts), strict=True)
+        (folder / layout.record).parent.mkdir(exist_ok=True)
+        (folder / layout.record).write_bytes(record.to_line())
+        return record.commit, [name for name, place in places if place != name]
+
+    return as_recorded(get, prefix + layout.record, layout.table, fetched)
+
+
+def _fetch_part(prefix: str, layout: Layout, folder: Path, commit: Commit, name: str, *, in_full: bool) -> str:
+    """Copy a part of a table; returns the name that it has in the store. Raises OutputError if it is not there."""
+    part, copy = commit.parts[name], folder / name
+    for place in layout.places(name, part, commit.generation):
+        with fetching(prefix + place), suppress(NotFoundError, DeniedError):
+            if require_object(prefix + place).size != part.bytes:
+                continue
+            fetch_looked_at(prefix + place, copy) if not in_full else fetch_file(prefix + place, copy)
+            if _digest_of(copy) == part.sha256:
+                return place
+    raise OutputError(
+        f"{prefix}{name} is not there any more, or is not the one that the table's record names: restore it, or read "
+        "the documents again with `batchocr run --overwrite`"
+    )
+
+
+def _digest_of(copy: Path) -> str:
+    """Of a copy of a part, as a record says it."""
+    with copy.open("rb") as file:
+        if copy.suffix.lower() == ".jsonl":
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        return parquet.said_digest(file)
+
+
+def fetch_looked_at(uri: str, copy: Path) -> None:
+    """Make the copy of a Parquet table, without the columns that a run may not need; of one in JSON Lines, the whole.
+    Raises PageError, OutputError, OSError."""
+    if copy.suffix.lower() == ".jsonl":
+        fetch_file(uri, copy)
+        return
+    stored = require_object(uri)
+    with copy.open("w+b", buffering=0) as file:
         file.truncate(stored.size)
         tail = max(0, stored.size - _TAIL_BYTES)
         fetch_pieces(stored, file, [(tail, stored.size)])
@@ -81,14 +122,13 @@ def fetch_looked_at(stored: StoredObject, copy: Path) -> None:
             fetch_pieces(stored, file, [(max(0, stored.size - 8 - footer_bytes), tail)])
         with suppress(pa.ArrowException):  # whoever opens it says that it is no table
             fetch_pieces(stored, file, _pieces(pq.read_metadata(copy)))
+    parquet.INCOMPLETE[copy] = lambda: _complete(uri, copy)
 
 
-def complete(copy: Path) -> None:
-    """Fetch all of it, if the file is such a copy. Raises OutputError."""
-    if (address := _ADDRESSES.get(copy.parent)) is not None:
-        uri = address + copy.name
-        with fetching(uri), copy.open("r+b") as file:
-            fetch(uri, file, timeout_s=FETCH_S)
+def _complete(uri: str, copy: Path) -> None:
+    """Fetch all of it. Raises OutputError."""
+    with fetching(uri), copy.open("r+b") as file:
+        fetch(uri, file, timeout_s=_FETCH_S)
 
 
 def _pieces(table: pq.FileMetaData) -> Iterable[tuple[int, int]]:

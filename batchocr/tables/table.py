@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -38,13 +37,6 @@ def table_for(path: Path) -> TableFormat:
             return jsonl
         case _:
             raise UsageError(f"the table {path} must end in .parquet or .jsonl, or in / for a folder of parts")
-
-
-def writer_for(path: Path, rows_per_part: int) -> Callable[..., None]:
-    """The `write` of the format of the table at `path`. rows_per_part: the most in a part, if it is a folder."""
-    if is_folder(path):
-        return partial(parts.write, rows_per_part=rows_per_part)
-    return jsonl.write if table_for(path) is jsonl else parquet.write
 
 
 def could_be_table(path: Path) -> bool:

@@ -31,7 +31,7 @@ def test_every_campaign_runs_and_counts_all_it_did(tmp_path: Path, monkeypatch: 
     assert {row["campaign"] for row in values["rows"]} == set(names)
     faults = {name.removesuffix("_faults"): number for name, number in values["figures"].items()}
     assert faults.keys() == set(names)
-    assert faults["mutated"] == faults["cut"] == faults["markdown"] == faults.get("kills", 0) == 0
+    assert faults["mutated"] == faults["cut"] == faults["markdown"] == faults["nights"] == faults.get("kills", 0) == 0
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ import pytest
 from batchocr.data import PageResult
 from batchocr.option_values import parse_page_spec
 from batchocr.planning.checkpoint_files import fingerprints
-from batchocr.tables.files import metadata_path
+from batchocr.tables.files import record_path
 from batchocr.tables.schema import RunMetadata
 from tests.support.checkpoints import make_checkpoint
 from tests.support.documents import METADATA, block
@@ -398,7 +398,7 @@ def test_the_findings_as_json_are_one_object(tmp_path: Path, documents: Path) ->
 def test_of_a_table_that_cannot_be_relied_on_nothing_is_believed_or_shown(tmp_path: Path, documents: Path) -> None:
     edited, alone = write(tmp_path / "edited.jsonl", ROWS), write(tmp_path / "alone.jsonl", ROWS)
     edited.write_text(edited.read_text().replace("ok", "OK", 1))
-    metadata_path(alone).unlink()
+    record_path(alone).unlink()
     for table, said in (
         (edited, f"{edited} is not the table that"),
         (alone, "alone.jsonl has no alone.jsonl.meta.json beside it: put that back"),

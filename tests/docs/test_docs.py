@@ -28,10 +28,10 @@ from batchocr.job.progress import EventName
 from batchocr.pages.protocol.detected_layout import BLOCK_TYPES
 from batchocr.planning.limits import engine_limits
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, encode_metadata
-from batchocr.tables.table import table_for
 from tests.conftest import ROOT
 from tests.support.mineru_shape import MINERU
 from tests.support.running import draw_pdf, make_quick_model
+from tests.support.tables import put_table
 
 pytestmark = pytest.mark.usefixtures("quick_processes")
 
@@ -89,7 +89,7 @@ ROWS = [
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[PageResult]], None]:
     """Writes `results.parquet` into the working directory."""
     monkeypatch.chdir(tmp_path)
-    return lambda rows: table_for(Path("results.parquet")).write(Path("results.parquet"), rows, METADATA)
+    return lambda rows: put_table(Path("results.parquet"), rows, METADATA)
 
 
 def test_the_sql_finds_what_it_says(write: Callable[[list[PageResult]], None]) -> None:

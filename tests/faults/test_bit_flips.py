@@ -13,11 +13,12 @@ import pytest
 
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError
-from batchocr.tables.files import journal_path, metadata_path
+from batchocr.tables.files import journal_path, record_path
 from batchocr.tables.journal import Journal
 from batchocr.tables.table import table_for
 from tests.support.documents import METADATA, text_row
 from tests.support.jobs import FULL
+from tests.support.tables import put_table
 
 pytestmark = pytest.mark.slow
 
@@ -76,9 +77,9 @@ def test_no_flipped_bit_in_a_journal_changes_a_row(memory: Path, monkeypatch: py
         journal_path(out).write_bytes(damaged)
         try:
             with open_journal() as journal:
-                found = [row for row in ROWS if journal.find(row.source, row.page_index) is not None]
+                found = [row for row in ROWS if journal.known.find(row.source, row.page_index) is not None]
                 assert [journal.read(row.source, row.page_index) for row in found] == found
-                known = [row for source in journal.sources() for row in journal.rows(source)]
+                known = [row for source in journal.known.sources() for row in journal.known.rows(source)]
                 assert len(known) == len(found), "a row that nobody wrote"
                 assert {row.version for row in known} == {(1000, 12345)}
                 num_missing += len(ROWS) - len(found)
@@ -92,7 +93,7 @@ def test_no_flipped_bit_in_a_journal_changes_a_row(memory: Path, monkeypatch: py
 def test_a_table_with_a_flipped_bit_is_refused(memory: Path, name: str) -> None:
     out = memory / name
     table = table_for(out)
-    table.write(out, ROWS, METADATA)
+    put_table(out, ROWS, METADATA)
     for damaged in flipped(out.read_bytes()):
         out.write_bytes(damaged)
         with pytest.raises(OutputError):
@@ -102,7 +103,7 @@ def test_a_table_with_a_flipped_bit_is_refused(memory: Path, name: str) -> None:
 def test_no_flipped_bit_in_a_parquet_table_changes_its_metadata(memory: Path) -> None:
     out = memory / "table.parquet"
     table = table_for(out)
-    table.write(out, ROWS[:1], METADATA)
+    put_table(out, ROWS[:1], METADATA)
     for damaged in flipped(out.read_bytes()):
         out.write_bytes(damaged)
         try:
@@ -114,9 +115,9 @@ def test_no_flipped_bit_in_a_parquet_table_changes_its_metadata(memory: Path) ->
 def test_metadata_beside_a_table_with_a_flipped_bit_are_refused(memory: Path) -> None:
     out = memory / "table.jsonl"
     table = table_for(out)
-    table.write(out, ROWS[:1], METADATA)
-    for damaged in flipped(metadata_path(out).read_bytes()):
-        metadata_path(out).write_bytes(damaged)
+    put_table(out, ROWS[:1], METADATA)
+    for damaged in flipped(record_path(out).read_bytes()):
+        record_path(out).write_bytes(damaged)
         with pytest.raises(OutputError):
             list(table.read_rows(out))
         try:

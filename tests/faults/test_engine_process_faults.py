@@ -17,6 +17,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import find_documents
 from batchocr.processes.child import ENGINE_COMMAND
 from batchocr.processes.running_clock import RunningClock
+from batchocr.tables.output import Output
 from tests.support.engine_entry import num_started, write_faults
 from tests.support.running import children, draw_pdf, read_rows, texts
 
@@ -43,7 +44,7 @@ def read(
     config = make_config({"model": str(model), **usual})
     found = find_documents([str(documents)])
     with closing(Session(config, engine_command=command)) as session:
-        report = read_into_table(session, config, found, out, StopSwitch(), None)
+        report = read_into_table(session, config, found, Output(out), StopSwitch(), None)
     assert report.ledger_adds_up
     return report, read_rows(out)
 

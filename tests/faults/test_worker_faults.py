@@ -23,6 +23,7 @@ from batchocr.processes.counts import Counts
 from batchocr.processes.messages import Setup
 from batchocr.processes.pixels import SharedBatch
 from batchocr.processes.pool import WorkerPool
+from batchocr.storage.listing import Documents
 from tests.support import worker_entry
 from tests.support.running import children, draw_pdf
 from tests.support.worker_entry import POINTS, Fault, write_script
@@ -81,7 +82,7 @@ def read(
     rows: list[PageResult] = []
     with WorkerPool(workers, setup, command) as running:
         pipeline = Pipeline(
-            RowPlan(documents, None, None, limit=limit),
+            RowPlan(Documents(documents), None, None, limit=limit),
             running,
             Counts(),
             lambda: (AnsweringEngine(), pages_in_flight),

@@ -572,7 +572,7 @@ def test_a_compressed_tar_without_room_or_an_end_says_so(folder: Path, monkeypat
 def test_where_a_compressed_tar_cannot_be_unpacked_is_said(folder: Path) -> None:
     make_tar(folder, "x.tar.gz", NAMES)
     Path("file").touch()
-    [found] = find_documents(["x.tar.gz", str(folder / "a.pdf")], setup=Setup.of(Config(work_dir="file"))).documents[:1]
+    found = find_documents(["x.tar.gz", str(folder / "a.pdf")], setup=Setup.of(Config(work_dir="file"))).documents[0]
     assert found.problem is not None
     assert found.problem.message.startswith("it cannot be unpacked into file ")
     assert found.problem.message.endswith("(Not a directory): --work-dir names another place")

@@ -17,10 +17,11 @@ from batchocr.data import Document, Failure, PageResult
 from batchocr.job.output_job import _counting_on
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.stop import StopSwitch
+from batchocr.storage.listing import Documents
 from batchocr.tables import parquet
 from batchocr.tables.files import journal_path
-from batchocr.tables.index import is_failed_again
 from batchocr.tables.journal import Journal
+from batchocr.tables.known import is_failed_again
 from batchocr.tables.schema import RunMetadata
 from tests.support.given_rows import known_rows
 from tests.support.simulated import CRASHES, DAMAGED, HANGS, Simulated, SimulatedMachine
@@ -52,7 +53,7 @@ class Job:
         machine = SimulatedMachine(self.documents, workers)
         with self.journal() as journal:
             plan = RowPlan(
-                [Document(name, name) for name in self.documents],
+                Documents(Document(name, name) for name in self.documents),
                 pages,
                 journal,
                 limit=limit,
@@ -63,7 +64,7 @@ class Job:
             for key, result in machine.pipeline(plan).results(stop, lambda: None):
                 assert key not in seen, "a row was emitted twice"
                 seen.add(key)
-                earlier = journal.find(result.source, result.page_index)
+                earlier = journal.known.find(result.source, result.page_index)
                 if earlier is None or not is_failed_again(result, earlier):
                     journal.append(_counting_on(result, earlier))
                 if len(seen) == stop_at:
@@ -126,7 +127,7 @@ def test_a_copy_that_is_opened_when_the_first_is_finished_has_its_rows_at_once(o
 
 def test_without_a_journal_each_is_read() -> None:
     machine = SimulatedMachine({"a": sound("1"), "b": sound("1")})
-    plan = RowPlan([Document(name, name) for name in "ab"], None, None, limit=None)
+    plan = RowPlan(Documents([Document(name, name) for name in "ab"]), None, None, limit=None)
     rows = list(machine.pipeline(plan).results(StopSwitch(), lambda: None))
     assert len(rows) == machine.begun.total() == 6
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import batchocr
-from batchocr.errors import OutputMismatchError, UsageError
+from batchocr.errors import OutputError, OutputMismatchError, UsageError
 from batchocr.tables.earlier import metadata_of_rows
-from batchocr.tables.files import journal_path
+from batchocr.tables.files import OWN_FOLDER, journal_path, record_path
 from batchocr.tables.opened import open_rows
 from tests.support import stand_in
 from tests.support.jobs import Job, started
@@ -56,8 +56,8 @@ def in_parts(out: Path) -> list[list[str]]:
 
 
 def state_of(out: Path) -> Mapping[str, tuple[bytes, int, int]]:
-    """Content, inode and time of each file but the report."""
-    files = [path for path in out.iterdir() if path.name != "report.json"]
+    """Content, inode and time of the parts and of their record."""
+    files = [*out.glob("*.parquet"), record_path(out)]
     return {path.name: (path.read_bytes(), path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
 
 
@@ -74,7 +74,8 @@ def rows_in(out: Path) -> list[Any]:
 def test_the_first_night_fills_part_after_part_and_divides_no_document(archive: Path, usual: dict[str, Any]) -> None:
     out = archive / "table"
     assert in_parts(out) == [["b.pdf", "d.pdf"], ["f.pdf", "h.pdf"], ["j.pdf"], ["k.pdf"]]
-    assert sorted(path.name for path in out.iterdir() if path.suffix != ".parquet") == ["report.json", "table.json"]
+    assert [path.name for path in out.iterdir() if path.suffix != ".parquet"] == [OWN_FOLDER]
+    assert sorted(path.name for path in (out / OWN_FOLDER).iterdir()) == ["new", "report.json", "table.json"]
     assert rows_in(out) == anew(archive, usual)
     assert duckdb.sql(f"select count(*) from '{out}/*.parquet'").fetchall() == [(15,)]
 
@@ -190,6 +191,9 @@ def test_a_part_that_is_damaged_or_missing_is_noticed(archive: Path, usual: dict
     out = archive / "table"
     second = sorted(out.glob("*.parquet"))[1]
     second.unlink()
+    with pytest.raises(OutputError, match=f"{second.name} is not there any more: restore it, or delete it and "):
+        batchocr.run(archive / "in", out=out, **usual)
+    record_path(out).unlink()
     assert batchocr.run(archive / "in", out=out, **usual).pages_read == 4
     assert rows_in(out) == anew(archive, usual)
 
@@ -199,7 +203,7 @@ def test_overwrite_begins_the_folder_anew(archive: Path, usual: dict[str, Any]) 
         (archive / "in" / f"{name}.pdf").unlink()
     report = batchocr.run(archive / "in", out=archive / "table", overwrite=True, **usual)
     assert (report.pages_read, report.items.found) == (4, 4)
-    assert in_parts(archive / "table") == [["b.pdf", "d.pdf"], [], [], []]
+    assert in_parts(archive / "table") == [["b.pdf", "d.pdf"]]
 
 
 @pytest.mark.long

@@ -17,9 +17,10 @@ from batchocr.job import output_job
 from batchocr.job.session import Session
 from batchocr.job.stats.report import Items, Report
 from batchocr.tables.files import report_path
-from batchocr.tables.table import writer_for
+from batchocr.tables.output import Output
 from tests.support.documents import block, rows_of
 from tests.support.running import QUICK_MODEL, draw_pdf, raising, said_by
+from tests.support.tables import put_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_processes")]
 
@@ -45,7 +46,7 @@ def read(documents: Path, name: str = "table.parquet") -> Path:
     if not out.suffix:
         out.mkdir()
     of_file = [replace(row, file_bytes=file.st_size, file_mtime_ns=file.st_mtime_ns) for row in rows]
-    writer_for(out, 1000)(out, of_file, metadata, earlier=None, written=lambda digest: None)
+    put_table(out, of_file, metadata, earlier=None, written=lambda digest: None)
     return out
 
 
@@ -149,9 +150,9 @@ def test_after_a_kill_all_counts_that_came_since_the_last_version(
 ) -> None:
     out = read(documents)
     add_broken(documents, 25)
-    name = "writer_for" if killed == "before its table" else "write_report"
+    killed_in = (Output, "commit") if killed == "before its table" else (output_job, "write_report")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(output_job, name, raising(KeyboardInterrupt()))
+        patch.setattr(*killed_in, raising(KeyboardInterrupt()))
         run(documents, out)
     report = run(documents, out)
     assert (report.nothing_to_do, report.newest, report.exit_code) == (True, Items(25, 0, 0, 25, 0, 0, 0), 3)

@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ import pytest
 
 import batchocr
 from batchocr.data import PageResult
-from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.errors import OutputError, OutputMismatchError, StaleError
 from batchocr.tables import parquet
 from batchocr.tables.schema import RunMetadata
-from batchocr.tables.table import writer_for
 from tests.support import stand_in
-from tests.support.object_store import ObjectStore, answering, first
+from tests.support.object_store import ObjectStore, answering, denying, first
 from tests.support.running import command, draw_pdf, texts
+from tests.support.tables import put_table
 
 pytestmark = pytest.mark.slow
 
@@ -56,8 +56,8 @@ def archive(store: ObjectStore, metadata: RunMetadata, tmp_path: Path) -> Path:
     (tmp_path / "table").mkdir()
     rows = [*made_up(tmp_path / "in")]
     for out in (tmp_path / "table", tmp_path / "table.parquet"):
-        writer_for(out, 700)(out, rows, replace(metadata, input_roots=(str(tmp_path / "in"), os.getcwd())))
-    made = [tmp_path / "table.parquet", *(tmp_path / "table").iterdir()]
+        put_table(out, rows, replace(metadata, input_roots=(str(tmp_path / "in"), os.getcwd())), rows_per_part=700)
+    made = [tmp_path / "table.parquet", *(path for path in (tmp_path / "table").rglob("*") if path.is_file())]
     store.put(BUCKET, {str(file.relative_to(tmp_path)): file.read_bytes() for file in made})
     yield tmp_path
     for key in store.keys(BUCKET):
@@ -84,8 +84,9 @@ def rows_of(name: str) -> list[PageResult]:
 
 
 def put(store: ObjectStore) -> set[str]:
-    """The objects that were put, but for the report."""
-    return {path.removeprefix(f"/{BUCKET}/") for path in store.put_bytes if not path.endswith("report.json")}
+    """The tables and records that were put, but for those under staged names."""
+    names = {path.removeprefix(f"/{BUCKET}/") for path in store.put_bytes}
+    return {name for name in names if not name.endswith(("report.json", "run.json", ".new"))}
 
 
 def size_of(store: ObjectStore, name: str) -> int:
@@ -112,7 +113,7 @@ def test_a_new_document_is_put_with_the_file_or_the_part_that_it_is_in(
     store.forget()
     assert night(archive, usual, name).pages_read == 1
     last = max(key for key in store.keys(BUCKET) if key.startswith(name) and key.endswith(".parquet"))
-    assert put(store) == ({name} if name == TABLES[0] else {"table/table.json", last})
+    assert put(store) == {last, f"{name}.meta.json" if name == TABLES[0] else "table/.batchocr/table.json"}
     assert store.fetched.total() < size_of(store, name) * (1.3 if name == TABLES[0] else 0.5)
     after = rows_of(name)
     assert (after[0].source, after[1:]) == ("a.pdf", before)
@@ -128,7 +129,7 @@ def test_in_a_folder_parts_are_replaced_under_their_names_and_one_that_does_not_
     store.forget()
     report = night(archive, usual, "table/", prune=True)
     assert (report.pages_read, report.rows_gone) == (1, PAGES)
-    assert put(store) == {"table/table.json", names[0], names[2]}
+    assert put(store) == {"table/.batchocr/table.json", names[0], names[2]}
     assert [key for key in store.keys(BUCKET) if "/part-" in key] == names
     assert [row.source for row in rows_of("table/")] == [
         f"{name}.pdf" for name in ["b"] * 300 + ["d"] + [*"fh"] * 0
@@ -162,7 +163,7 @@ def test_parts_that_were_not_put_are_put_by_the_same_command(
         night(archive, usual, "table/")
     store.forget()
     assert night(archive, usual, "table/").nothing_to_do
-    assert put(store) == {"table/table.json", names[0], names[2]}
+    assert put(store) == {"table/.batchocr/table.json", names[0], names[2]}
     sources = [row.source for row in rows_of("table/")]
     assert sources == ["a.pdf"] + ["b.pdf"] * 300 + ["d.pdf"] + [f"{name}.pdf" for name in "fhk" for _ in range(300)]
 
@@ -184,8 +185,9 @@ def test_a_kill_costs_nothing(store: ObjectStore, archive: Path, usual: dict[str
         "os.getpid(), 9) if str(new).endswith('.parquet') else rename(old, new)",
         "after that": "import os, batchocr.tables.journal\n"
         "batchocr.tables.journal.Journal.remove = lambda self: os.kill(os.getpid(), 9)",
-        "while it is put": "import os, batchocr.tables.remote_output as output\nput = output.put_file\n"
-        "output.put_file = lambda file, uri: os.kill(os.getpid(), 9) if 'parquet' == uri[-7:] else put(file, uri)",
+        "while it is put": "import os, batchocr.tables.store_place as store\n"
+        "copy = store.StorePlace.copy\nstore.StorePlace.copy = lambda self, name, to: "
+        "os.kill(os.getpid(), 9) if 'parquet' == to[-7:] else copy(self, name, to)",
     }[moment]
     flags = [f"--{option.replace('_', '-')}={value}" for option, value in usual.items()]
     out = f"s3://{BUCKET}/{name}"
@@ -240,7 +242,11 @@ def test_a_folder_is_made_and_read_where_there_was_none(
         (archive / "in" / f"{name}.pdf").unlink()
     assert night(archive, usual, "new/").pages_read == 1
     keys = [key.partition("/")[2] for key in store.keys(BUCKET) if key.startswith("new/")]
-    assert len(keys) == 3 and keys[0].startswith("part-000000-") and keys[1:] == ["report.json", "table.json"]
+    assert [key for key in keys if not key.startswith(".batchocr/new/")] == [
+        *(f".batchocr/{name}.json" for name in ("report", "run", "table")),
+        keys[-1],
+    ]
+    assert keys[-1].startswith("part-000000-")
     assert night(archive, usual, "new/").nothing_to_do
     assert [row.source for row in rows_of("new/")] == ["b.pdf"]
     code, shown, _ = stand_in.command("verify", "--max-degraded-rate", "1", f"s3://{BUCKET}/new/", str(archive / "in"))
@@ -262,7 +268,89 @@ def test_a_second_run_at_once_is_refused_and_does_not_disturb_the_first(
             with pytest.raises(OutputError, match="another run is writing") as error:
                 night(archive, usual, "table.parquet")
             refused.append(error)
+            assert store.get(BUCKET, "table.parquet.run.json")  # which says that the first is at work
 
     draw_pdf(archive / "in" / "a.pdf", "a")
     assert night(archive, usual, "table.parquet", progress=start_another).pages_read == 1
     assert refused and len(rows_of("table.parquet")) == 5 * PAGES + 1
+
+
+def test_who_may_only_get_and_put_can_write_a_folder(
+    store: ObjectStore, archive: Path, usual: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "dfhk":
+        (archive / "in" / f"{name}.pdf").unlink()
+    with store.failing(denying("copy", "delete", "list")):
+        assert night(archive, usual, "narrow/").pages_read == 1
+        draw_pdf(archive / "in" / "c.pdf", "c")
+        assert night(archive, usual, "narrow/").pages_read == 1
+        assert night(archive, usual, "narrow/").nothing_to_do
+        assert [row.source for row in rows_of("narrow/")] == ["b.pdf", "c.pdf"]
+        store.put(BUCKET, {"older/table.json": store.get(BUCKET, "narrow/.batchocr/table.json")})
+        with pytest.raises(OutputError, match="may list"):  # else its parts would stay beside the new ones
+            night(archive, usual, "older/")
+
+
+@BOTH
+def test_what_is_damaged_can_be_overwritten(
+    store: ObjectStore, archive: Path, usual: dict[str, Any], name: str
+) -> None:
+    for document in "dfhk":
+        (archive / "in" / f"{document}.pdf").unlink()
+    assert night(archive, usual, f"new/{name}").pages_read == 1
+    [record] = [
+        key for key in store.keys(BUCKET) if key.startswith("new/") and key.endswith(("table.json", "meta.json"))
+    ]
+    for damage in (lambda: store.put(BUCKET, {record: store.get(BUCKET, record).replace(b"dpi", b"ipd")}), lose(store)):
+        damage()
+        with pytest.raises(OutputError, match="--overwrite"):
+            night(archive, usual, f"new/{name}")
+        assert night(archive, usual, f"new/{name}", overwrite=True).pages_read == 1
+        assert [row.source for row in rows_of(f"new/{name}")] == ["b.pdf"]
+        assert len([key for key in store.keys(BUCKET) if key.startswith("new/") and key.endswith(".parquet")]) == 1
+
+
+def lose(store: ObjectStore) -> Callable[[], None]:
+    """What deletes the parts of the new table."""
+
+    def delete() -> None:
+        for key in store.keys(BUCKET):
+            if key.startswith("new/") and key.endswith((".parquet", ".new")):
+                store.delete(BUCKET, key)
+
+    return delete
+
+
+def test_a_damaged_journal_can_be_overwritten(store: ObjectStore, archive: Path, usual: dict[str, Any]) -> None:
+    for name in "dfhk":
+        (archive / "in" / f"{name}.pdf").unlink()
+    refusing = first(99, answering("403 Forbidden", "AccessDenied"), method="PUT", ending=".meta.json")
+    with store.failing(refusing), pytest.raises(OutputError):
+        night(archive, usual, "new.parquet")
+    [journal] = (archive / "work").rglob("*.journal")
+    journal.write_bytes(journal.read_bytes().replace(b"dpi", b"ipd", 1))
+    with pytest.raises(OutputError, match="start over with --overwrite"):
+        night(archive, usual, "new.parquet")
+    assert night(archive, usual, "new.parquet", overwrite=True).pages_read == 1
+
+
+@BOTH
+def test_a_run_whose_table_is_replaced_before_it_copies_rows_of_it_goes_on_from_the_newer_one(
+    store: ObjectStore, archive: Path, usual: dict[str, Any], name: str
+) -> None:
+    whole = batchocr.open_table(archive / "table.parquet")
+    put_table(archive / "newer.parquet", [row for row in whole.rows() if row.source != "k.pdf"], whole.metadata)
+    codes = []
+
+    def replace_it(_: batchocr.RunProgress) -> None:
+        if not codes:
+            replacing = ("merge", str(archive / "newer.parquet"), "--out", f"s3://{BUCKET}/{name}", "--overwrite")
+            codes.append(stand_in.command(*replacing)[0])
+
+    draw_pdf(archive / "in" / "a.pdf", "a")
+    (archive / "in" / "k.pdf").unlink()
+    with pytest.raises(StaleError, match="goes on from the newer table"):
+        night(archive, usual, name, progress=replace_it)
+    assert codes == [0]
+    assert night(archive, usual, name).nothing_to_do
+    assert {row.source for row in rows_of(name)} == {"a.pdf", "b.pdf", "d.pdf", "f.pdf", "h.pdf"}

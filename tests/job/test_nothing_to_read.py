@@ -16,9 +16,9 @@ from batchocr.job.session import Session
 from batchocr.processes.engine_messages import DeviceFound
 from batchocr.processes.engines import EngineProcess, Engines
 from batchocr.tables.journal import Journal
-from batchocr.tables.table import table_for
 from tests.support.documents import block, rows_of
 from tests.support.running import QUICK_MODEL, draw_pdf, journal, raising, read_rows, said_by
+from tests.support.tables import put_table
 
 GPU = DeviceFound("cuda:0", ("cuda:0",), "cuda", 80 << 30, name="A GPU")
 
@@ -48,7 +48,7 @@ def begun(documents: Path, kept_in: str, dtype: DType = "float32", num_pages: in
             for row in rows:
                 kept.append(replace(row, file_bytes=file.st_size, file_mtime_ns=file.st_mtime_ns))
     else:
-        table_for(out).write(out, rows, metadata)
+        put_table(out, rows, metadata)
     return out
 
 
@@ -156,14 +156,16 @@ sys.addaudithook(note)
 from batchocr.cli.main import run_app
 
 code = run_app("text")
-print(json.dumps([code, [command[3] for command in started], "torch" in sys.modules]))
+print(json.dumps([code, [command[3] for command in started], *({"torch", "obstore"} & sys.modules.keys())]))
 """
 
 
 @pytest.mark.slow
-def test_a_real_run_with_nothing_to_do_starts_only_its_workers_and_loads_no_torch(documents: Path) -> None:
+def test_a_real_run_with_nothing_to_do_starts_only_its_workers_and_loads_neither_torch_nor_obstore(
+    documents: Path,
+) -> None:
     out = begun(documents, "table", "bfloat16")
     flags = ("--out", out, "--model", QUICK_MODEL, "--workers", "1")
     command = [sys.executable, "-P", "-c", RUN, "run", documents, *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert json.loads(done.stdout) == [0, ["batchocr.pages"], False], done.stderr
+    assert json.loads(done.stdout) == [0, ["batchocr.pages"]], done.stderr

@@ -9,6 +9,7 @@ from batchocr.job.document_run import RowKey
 from batchocr.job.ordered import _in_order
 from batchocr.job.row_plan import RowPlan
 from batchocr.processes.messages import Opened
+from batchocr.storage.listing import Documents
 from tests.support.given_rows import GivenRows
 
 NUM_PAGES = 20
@@ -16,7 +17,7 @@ MAX_UNRELEASED = 6
 
 
 def make_plan() -> RowPlan:
-    plan = RowPlan([Document("/a.pdf", "a.pdf")], None, None, limit=None, max_unreleased=MAX_UNRELEASED)
+    plan = RowPlan(Documents([Document("/a.pdf", "a.pdf")]), None, None, limit=None, max_unreleased=MAX_UNRELEASED)
     assert plan.next_document() == 0
     plan.opened(0, Opened(0, NUM_PAGES, "id", 1, 1))
     return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,9 @@ from batchocr.job.output_rows import OutputRows
 from batchocr.job.row_plan import RowPlan
 from batchocr.pages.input.sources import Found
 from batchocr.processes.messages import Opened
+from batchocr.storage.listing import Documents
 from batchocr.tables.journal import Journal
-from batchocr.tables.settled import Kept, read
+from batchocr.tables.known import Kept, read
 from tests.support.documents import METADATA, write_table
 
 FAILED = PageResult("b", None, "failed", error_kind="unreadable")
@@ -28,7 +30,7 @@ def test_a_document_behind_the_limit_keeps_its_pages_and_not_what_was_said_of_it
     with Journal.open(tmp_path / "out.parquet", METADATA, resume=True, overwrite=False) as journal:
         for row in [first, *rows]:
             journal.append(row)
-        plan = RowPlan(documents, None, journal, limit=1)
+        plan = RowPlan(Documents(documents), None, journal, limit=1)
         assert plan.next_document() == 0
         plan.opened(0, Opened(1, 1, "1", 1, 1))
         rows_of = OutputRows(plan, journal, Found(documents, {}), prune=False)
@@ -52,7 +54,7 @@ def test_with_nothing_new_the_table_that_is_there_has_the_rows_unless_some_are_l
     write_table(tmp_path / "out.parquet", rows)
     documents = [Document(name, name, size=1, mtime_ns=1) for name in names]
     with Journal.open(tmp_path / "out.parquet", METADATA, resume=True, overwrite=False) as journal:
-        plan = RowPlan(documents, None, journal, limit=None)
+        plan = RowPlan(Documents(documents), None, journal, limit=None)
         assert plan.next_document() is None
         found = OutputRows(plan, journal, Found(documents, {}), prune=prune)
         assert found.are_the_table(in_order=in_order) == is_there
@@ -65,7 +67,34 @@ def test_a_document_that_an_unfinished_run_has_read_and_that_is_gone_stays_behin
     with Journal.open(tmp_path / "out.parquet", METADATA, resume=True, overwrite=False) as journal:
         for name in "abcd":
             journal.append(PageResult(name, 0, "ok", name, 1, file_bytes=1, file_mtime_ns=1))
-        plan = RowPlan(documents, None, journal, limit=None)
+        plan = RowPlan(Documents(documents), None, journal, limit=None)
         assert plan.next_document() is None
         rows = [*OutputRows(plan, journal, Found(documents, {}), prune=False)]
     assert [row.source for row in rows if not isinstance(row, Kept)] == ["a", "b", "c", "d"]
+
+
+class Listing(Documents):
+    """Documents that are made when they are asked for; `num_made` says how many were."""
+
+    num_made = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.num_made += 1
+        return super().__getitem__(index)
+
+
+def test_nothing_is_kept_of_documents_that_are_as_the_table_says_and_their_rows_are_found_without_a_look_at_them(
+    tmp_path: Path,
+) -> None:
+    names = [f"{number}.pdf" for number in range(150)]
+    rows = [PageResult(name, 0, "ok", name, 1, file_bytes=1, file_mtime_ns=1) for name in names]
+    write_table(tmp_path / "out.parquet", rows)
+    listing = Listing(Document(name, name, size=1, mtime_ns=1) for name in [*names[100:], *names[:50]])
+    with Journal.open(tmp_path / "out.parquet", METADATA, resume=True, overwrite=False) as journal:
+        plan = RowPlan(listing, None, journal, limit=None)
+        while not plan.is_complete:
+            assert plan.next_document() is None
+        listing.num_made = 0
+        found = OutputRows(plan, journal, Found(Documents(), {}), prune=True)
+        assert [*found] == [Kept(100, 150), Kept(0, 50)]
+    assert (listing.num_made, len(plan.states), len(found.gone)) == (1, 0, 50)  # the one that others followed

@@ -14,6 +14,7 @@ from batchocr.job.stop import StopSwitch
 from batchocr.processes.child import _killing
 from batchocr.processes.counts import Counts
 from batchocr.processes.questions import Questions
+from batchocr.storage.listing import Documents
 from tests.support.fake_engines import PatientEngines
 from tests.support.simulated import CRASHES, HANGS, KILLED, OUT_OF_MEMORY, Simulated, SimulatedMachine, machine_with
 
@@ -88,7 +89,7 @@ def test_no_worker_has_begun_a_page_when_the_model_is_loaded() -> None:
         in_flight.append(machine.num_in_flight())
         return machine, 4
 
-    plan = RowPlan([Document("/0", "/0")], None, None, limit=None)
+    plan = RowPlan(Documents([Document("/0", "/0")]), None, None, limit=None)
     pipeline = Pipeline(plan, machine, Counts(), load, 60.0)
     assert len(list(pipeline.results(StopSwitch(), lambda: None))) == 3
     assert in_flight == [0]

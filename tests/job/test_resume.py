@@ -23,7 +23,7 @@ from batchocr.job.session import Session
 from batchocr.job.stats.report import require_place
 from batchocr.job.stop import StopSwitch
 from batchocr.tables import parquet
-from batchocr.tables.files import UNFINISHED_REPORT, metadata_path, report_path, temporary_path
+from batchocr.tables.files import record_path, report_path, temporary_path
 from batchocr.tables.journal import Journal
 from tests.support.jobs import Job, Killed, kill_a_run, make_job, started
 from tests.support.running import (
@@ -169,7 +169,7 @@ def test_a_run_does_not_read_its_own_output(job: Job, tmp_path: Path) -> None:
         assert (report.documents, report.items.failed) == (1, 0)
         left = temporary_path(out)
         left.write_text("what a killed run left")
-    assert set(tmp_path.iterdir()) == {tmp_path / "a.pdf", out, metadata_path(out), report_path(out), left}
+    assert set(tmp_path.iterdir()) == {tmp_path / "a.pdf", out, record_path(out), report_path(out), left}
     with pytest.raises(OutputMismatchError, match="run with the same, choose another --out"):
         batchocr.run(tmp_path / "*", **options | {"max_new_tokens": 32})
     (tmp_path / "a.pdf").unlink()
@@ -194,19 +194,19 @@ def test_a_report_replaces_nothing_but_a_report(job: Job, tmp_path: Path) -> Non
     assert picture.read_bytes() == b"\x89PNG"
     assert usual.read_text() == '{"mine": 1}'
     assert {path.name for path in tmp_path.iterdir()} == {"a.png", usual.name}
-    usual.write_bytes(UNFINISHED_REPORT)
+    usual.write_bytes(b"")
     require_place(usual)
 
 
 def test_the_table_is_built_when_the_work_is_over(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     num_workers = []
-    write = parquet.write
+    write = parquet.write_into
 
-    def noting(*args: Any, **options: Any) -> None:
+    def noting(*args: Any, **options: Any) -> str:
         num_workers.append(len(workers_of(psutil.Process())))
-        write(*args, **options)
+        return write(*args, **options)
 
-    monkeypatch.setattr(parquet, "write", noting)
+    monkeypatch.setattr(parquet, "write_into", noting)
     assert job.run(tmp_path / "table.parquet", limit=1).table_seconds > 0
     assert num_workers == [0]
 
@@ -217,7 +217,7 @@ def test_a_run_that_fails_leaves_a_report_that_says_so_and_a_later_one_goes_on(
     for broken, error, said in (
         ("engine.decode_stage.DecodeStage.run", RuntimeError("the device is gone"), "the device is gone"),
         ("processes.worker.Worker.__init__", OSError("no more"), "a worker process cannot be started"),
-        ("tables.parquet.write", RuntimeError("a bug"), "RuntimeError: a bug"),
+        ("tables.parquet.write_into", RuntimeError("a bug"), "RuntimeError: a bug"),
     ):
         with monkeypatch.context() as patched, pytest.raises((batchocr.BatchOcrError, RuntimeError)):
             patched.setattr(f"batchocr.{broken}", raising(error))
@@ -258,6 +258,6 @@ def test_the_journal_is_told_that_time_passes_before_the_first_row_and_after_it(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     had_rows: set[bool] = set()
-    monkeypatch.setattr(Journal, "tick", lambda journal: had_rows.add(journal.has_rows))
+    monkeypatch.setattr(Journal, "tick", lambda journal: had_rows.add(journal.known.has_rows))
     job.run(tmp_path / "table.parquet")
     assert had_rows == {False, True}

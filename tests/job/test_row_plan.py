@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from batchocr.job.document_run import DocumentRun, RowKey
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import documents_without_rows
 from batchocr.processes.messages import Opened
-from batchocr.tables.index import IndexedRow
+from batchocr.storage.listing import Documents
+from batchocr.tables.known import KnownRow, KnownRows, Overlay
 from tests.support.given_rows import GivenRows, known_rows
 
 
@@ -23,20 +24,15 @@ from tests.support.given_rows import GivenRows, known_rows
 class Finished:
     """Stands for the journal: rows of earlier runs, by source."""
 
-    by_source: dict[str, tuple[IndexedRow, ...]] = field(default_factory=dict)
-    earlier = None
+    by_source: dict[str, tuple[KnownRow, ...]] = field(default_factory=dict)
 
-    def source_of(self, doc_id: str) -> None:
-        return None
-
-    def sources(self) -> Collection[str]:
-        return self.by_source.keys()
-
-    def rows(self, source: str) -> tuple[IndexedRow, ...]:
-        return self.by_source.get(source, ())
-
-    def find(self, source: str, page_index: int | None) -> IndexedRow | None:
-        return next((row for row in self.rows(source) if row.page_index == page_index), None)
+    @property
+    def known(self) -> Overlay:
+        known = Overlay(KnownRows())
+        for source, rows in self.by_source.items():
+            for row in rows:
+                known.put(source, row)
+        return known
 
 
 def documents(*names: str) -> list[Document]:
@@ -46,7 +42,7 @@ def documents(*names: str) -> list[Document]:
 def make_plan(
     found: Sequence[Document], spec: str | None = None, finished: Finished | None = None, **options: Any
 ) -> RowPlan:
-    return RowPlan(found, spec, finished, limit=options.pop("limit", None), **options)
+    return RowPlan(Documents(found), spec, finished, limit=options.pop("limit", None), **options)
 
 
 def open_next(plan: RowPlan, page_count: int) -> None:
@@ -69,8 +65,8 @@ def row(
     page_count: int | None = 3,
     file_bytes: int | None = None,
     file_mtime_ns: int | None = None,
-) -> IndexedRow:
-    return IndexedRow(page_index, status, doc_id, page_count, 1, 0, 1, file_bytes, file_mtime_ns)
+) -> KnownRow:
+    return KnownRow(page_index, status, doc_id, page_count, 1, -1, file_bytes, file_mtime_ns)
 
 
 def test_a_document_that_takes_long_to_open_does_not_hold_up_those_behind_it() -> None:
@@ -203,7 +199,7 @@ def test_a_document_that_has_cost_a_worker_is_read_page_by_page() -> None:
     assert reading.next() == RowKey(0, 1)
 
 
-def file_with_rows(folder: Path, *rows: IndexedRow) -> tuple[list[Document], Finished]:
+def file_with_rows(folder: Path, *rows: KnownRow) -> tuple[list[Document], Finished]:
     """A document of 4 bytes, and its rows from an earlier run."""
     (folder / "a.pdf").write_bytes(b"1234")
     return [Document(str(folder / "a.pdf"), "a.pdf")], Finished({"a.pdf": rows})
@@ -239,7 +235,7 @@ FAILED = row(None, status="failed", doc_id=None, page_count=None)
 )
 def test_an_unchanged_document_is_not_opened_and_only_what_is_missing_is_begun(
     tmp_path: Path,
-    rows: list[IndexedRow],
+    rows: list[KnownRow],
     options: dict[str, Any],
     begun: list[int | None],
     of_the_output: list[int | None],
@@ -265,7 +261,7 @@ def test_an_unchanged_document_is_not_opened_and_only_what_is_missing_is_begun(
     ],
 )
 def test_a_document_that_may_have_changed_is_opened(
-    tmp_path: Path, row: IndexedRow, page_count: int, begun: list[int]
+    tmp_path: Path, row: KnownRow, page_count: int, begun: list[int]
 ) -> None:
     found, finished = file_with_rows(tmp_path, row)
     plan = make_plan(found, finished=finished)

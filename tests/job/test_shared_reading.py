@@ -30,6 +30,7 @@ from batchocr.planning.checkpoint_files import fingerprints
 from batchocr.processes.answer_cache import NAME
 from batchocr.processes.pixels import digest_of
 from batchocr.processes.pool import WorkerPool
+from batchocr.tables.output import Output
 from tests.support import worker_entry
 from tests.support.running import command, draw_pdf, eventually, make_quick_model, read_rows, texts
 
@@ -59,7 +60,7 @@ NUM_READ = NUM_PAGES - 3 - 2
 def read(documents: Path, model: Path, out: Path, *, reads_all: bool = False, **options: object) -> Report:
     with closing(Session(Config(model=str(model), **(OPTIONS | options)), reads_all=reads_all)) as session:
         found = find_inputs(session.config, str(documents))
-        return read_into_table(session, session.config, found, out, StopSwitch(), None)
+        return read_into_table(session, session.config, found, Output(out), StopSwitch(), None)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from batchocr.data import Document, Failure, PageResult, Status
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.shortfalls import count_worsened, warn_of_worsened
 from batchocr.processes.messages import Opened
+from batchocr.storage.listing import Documents
 from batchocr.tables.journal import Journal
 from batchocr.tables.schema import RunMetadata
 
@@ -37,7 +38,7 @@ def append(journal: Journal, doc_id: str, *statuses: Status) -> None:
 
 def plan_of(doc_id: str, page_count: int, spec: str | None = None) -> RowPlan:
     """The plan of a run that has opened the document."""
-    plan = RowPlan([Document("/nowhere/a.pdf", "a.pdf")], spec, None, limit=None)
+    plan = RowPlan(Documents([Document("/nowhere/a.pdf", "a.pdf")]), spec, None, limit=None)
     plan.opened(0, Opened(0, page_count, doc_id, 1, 1))
     return plan
 
@@ -73,10 +74,12 @@ def test_they_are_known_to_every_run_that_continues_and_no_longer_once_they_are_
 
 
 def test_a_document_that_is_not_there_any_more_loses_none_and_a_damaged_one_all(journal: Journal) -> None:
-    plan = RowPlan([Document("/nowhere/a.pdf", "a.pdf", Failure("not_found", "gone"))], None, None, limit=None)
+    plan = RowPlan(
+        Documents([Document("/nowhere/a.pdf", "a.pdf", Failure("not_found", "gone"))]), None, None, limit=None
+    )
     assert plan.next_document() is None
     assert count_worsened(plan, journal) == {}
-    damaged = RowPlan([Document("/nowhere/a.pdf", "a.pdf")], None, None, limit=None)
+    damaged = RowPlan(Documents([Document("/nowhere/a.pdf", "a.pdf")]), None, None, limit=None)
     damaged.cannot_open(0, Failure("damaged", "no PDF"), doc_id="now")
     assert count_worsened(damaged, journal) == {"a.pdf": 3}
 
@@ -84,7 +87,7 @@ def test_a_document_that_is_not_there_any_more_loses_none_and_a_damaged_one_all(
 def test_pages_that_were_not_asked_for_or_not_reached_do_not_count(journal: Journal) -> None:
     assert count_worsened(plan_of("before", 3, spec="1"), journal) == {}
     assert count_worsened(plan_of("now", 3), journal) == {}
-    not_opened = RowPlan([Document("/nowhere/a.pdf", "a.pdf")], None, None, limit=None)
+    not_opened = RowPlan(Documents([Document("/nowhere/a.pdf", "a.pdf")]), None, None, limit=None)
     assert count_worsened(not_opened, journal) == {}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from batchocr.config import Config
+from batchocr.data import PageResult
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import BatchOcrError, EngineError, ModelError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.stop import StopSwitch
@@ -22,6 +23,7 @@ from batchocr.ray.cluster import ActorPlan, joined, plan_actors
 from batchocr.ray.folder import OutputFolder, PartRows
 from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.reader import ItemRead, Loaded
+from batchocr.tables import parquet
 from batchocr.tables.schema import RunMetadata
 from tests.support.running import draw_pdf
 
@@ -194,6 +196,17 @@ def test_of_a_later_run_the_rows_of_what_is_new_are_counted_until_one_ends_well(
         assert (plan := folder.plan()) is not None and plan.newest == {"b.pdf"}
     later.accept_newest()
     assert (plan := folder.plan()) is not None and plan.newest == set()
+
+
+def test_a_part_of_which_rows_were_skipped_and_none_failed_is_not_read_again(
+    drive: Callable[..., driver.Driver], tmp_path: Path
+) -> None:
+    items = plan_items(find_documents([str(tmp_path / "in")]), Config(), None, 1000)
+    rows = [PageResult("a.pdf", page, "skipped", page_count=3, error_kind="absent") for page in range(3)]
+    parquet.write(tmp_path / items[0].name, rows, METADATA)
+    OutputFolder(str(tmp_path / "out")).files.put(tmp_path / items[0].name, items[0].name)
+    tally = drive(earlier=ClusterPlan("", METADATA, None, tuple(items))).tally
+    assert (tally.parts_before, tally.parts_read, tally.errors) == (1, 0, {"absent": 3})
 
 
 def test_an_engine_that_is_gone_for_good_costs_an_attempt(drive: Callable[..., driver.Driver]) -> None:

@@ -18,7 +18,7 @@ from batchocr.pages.input.render import open_document
 from batchocr.pages.parts import encoded
 from batchocr.pages.protocol.markdown import LEFT_OUT
 from batchocr.tables.schema import RunMetadata
-from batchocr.tables.table import table_for
+from tests.support.tables import put_table
 
 METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200"})
 DPI = 100
@@ -75,7 +75,7 @@ def text_row(source: str, page_index: int, *blocks: Block, doc_id: str = "d" * 6
 
 
 def write_table(path: Path, rows: Sequence[PageResult], metadata: RunMetadata = METADATA) -> Path:
-    table_for(path).write(path, rows, metadata)
+    put_table(path, rows, metadata)
     return path
 
 

@@ -37,6 +37,7 @@ from batchocr.processes.messages import (
 from batchocr.processes.pixels import SharedBatch, share_batch
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Arrived, Loss, Worker
+from batchocr.storage.listing import Documents
 from batchocr.storage.uris import is_uri
 
 POST_S: Final = 0.02
@@ -313,7 +314,7 @@ class SimulatedMachine(WorkerPool):
     ) -> Iterator[Row]:
         """Read the documents; a row is released as soon as all before it are there."""
         documents = [Document(path, path) for path in self.documents]
-        plan = RowPlan(documents, None, None, limit=limit, max_unreleased=max_unreleased)
+        plan = RowPlan(Documents(documents), None, None, limit=limit, max_unreleased=max_unreleased)
         pipeline = self.pipeline(plan, pages_in_flight=pages_in_flight, engines=engines)
         early, following = set[int](), 0
         for key, result in pipeline.results(stop or StopSwitch(), tick):

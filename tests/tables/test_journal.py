@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
 from dataclasses import replace
@@ -12,14 +13,16 @@ import pytest
 
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError, OutputMismatchError
-from batchocr.tables import jsonl, parquet
-from batchocr.tables.files import journal_path, metadata_path
+from batchocr.tables import parquet
+from batchocr.tables.earlier import JournalHeader
+from batchocr.tables.files import journal_path, record_path
 from batchocr.tables.journal import Journal, unfinished_rows
+from batchocr.tables.known import KnownRows
+from batchocr.tables.layout import tag_of
 from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata
-from batchocr.tables.settled import SettledColumns
-from batchocr.tables.table import table_for
 from tests.support.documents import METADATA
 from tests.support.jobs import FULL
+from tests.support.tables import put_table
 
 BLOCK = Block("text", (0.1, 0.2, 0.5, 1.0), 0, "Ünïcode\n\u2028 and \x00", confidence=0.9, finish_reason="stop")
 FIRST = PageResult("a.pdf", 0, "ok", "d1", 2, 1700, 2200, 200.0, markdown="Ünïcode", blocks=(BLOCK,), output_tokens=7)
@@ -35,7 +38,7 @@ def out(tmp_path: Path) -> Path:
 def open_journal(
     out: Path, metadata: RunMetadata = METADATA, *, resume: bool = True, overwrite: bool = False
 ) -> Journal:
-    return Journal.open(out, metadata, resume=resume, overwrite=overwrite)
+    return Journal.open(out, metadata, resume=resume, overwrite=overwrite, there=tag_of(out))
 
 
 def write_journal(out: Path, *results: PageResult, metadata: RunMetadata = METADATA) -> Path:
@@ -73,7 +76,7 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(out: Path, monkeypatch
         path.write_bytes(whole[:length])
         finished = max(0, whole[:length].count(b"\n") - 1)
         with open_journal(out) as journal:
-            assert len(journal.rows("a.pdf")) == finished
+            assert len(journal.known.rows("a.pdf")) == finished
             journal.append(THIRD)
         with open_journal(out) as journal:
             assert journal.read("b/c.png", None) == THIRD
@@ -102,7 +105,7 @@ def test_a_row_whose_line_was_changed_is_not_there_and_those_beside_it_are(
     damaged = flipped(whole, whole.index(line) + line.index(b"\xc3\x9cn"))
     path.write_bytes(damaged)
     with open_journal(out) as journal:
-        assert journal.find("a.pdf", 0) is None
+        assert journal.known.find("a.pdf", 0) is None
         assert [journal.read(r.source, r.page_index) for r in (SECOND, THIRD)] == [SECOND, THIRD]
         journal.append(FIRST)
     assert "is damaged in 1 line, first in line 3: what is there is read again" in caplog.text
@@ -116,7 +119,7 @@ def test_lines_that_are_no_rows_of_this_journal_count_as_damaged(out: Path, capl
     header, first, second = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([header, first[:40] + b"\n", bytes(4096) + b"\n", header, second]))
     with open_journal(out) as journal:
-        assert journal.rows("a.pdf")[0].page_index == 1
+        assert journal.known.rows("a.pdf")[0].page_index == 1
         assert journal.read("a.pdf", 1) == SECOND
     assert "in 3 lines, first in line 2" in caplog.text
 
@@ -191,11 +194,10 @@ def test_without_resume_an_unfinished_journal_is_refused(out: Path) -> None:
 @pytest.mark.parametrize("name", ["results.parquet", "results.jsonl"])
 def test_the_rows_of_a_finished_table_begin_the_next_journal(tmp_path: Path, name: str) -> None:
     out = tmp_path / name
-    table = parquet if name.endswith(".parquet") else jsonl
-    table.write(out, [FIRST, SECOND, THIRD], METADATA)
+    put_table(out, [FIRST, SECOND, THIRD], METADATA)
     with open_journal(out) as journal:
         assert [journal.read(r.source, r.page_index) for r in (FIRST, SECOND, THIRD)] == [FIRST, SECOND, THIRD]
-        assert {(row.doc_id, row.version) for row in journal.rows("a.pdf")} == {("d1", (None, None))}
+        assert {(row.doc_id, row.version) for row in journal.known.rows("a.pdf")} == {("d1", (None, None))}
 
 
 def test_a_table_of_other_settings_is_refused_and_leaves_no_journal(out: Path) -> None:
@@ -208,7 +210,7 @@ def test_a_table_of_other_settings_is_refused_and_leaves_no_journal(out: Path) -
 
 def test_a_file_of_someone_else_is_never_taken_over(out: Path) -> None:
     out.write_text("my thesis")
-    with pytest.raises(OutputMismatchError, match="not written by this version of batchocr"):
+    with pytest.raises(OutputMismatchError, match="not written by batchocr"):
         open_journal(out)
     assert out.read_text() == "my thesis"
     assert not journal_path(out).exists()
@@ -225,11 +227,11 @@ def test_a_file_of_someone_else_in_the_place_of_the_table_is_not_replaced_by_a_r
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_metadata_of_someone_else_are_never_taken_over(tmp_path: Path, overwrite: bool) -> None:
     out = tmp_path / "results.jsonl"
-    metadata_path(out).write_text("my thesis")
+    record_path(out).write_text("my thesis")
     with pytest.raises(OutputMismatchError, match=r"results\.jsonl\.meta\.json was not written by batchocr"):
         open_journal(out, overwrite=overwrite)
-    assert list(tmp_path.iterdir()) == [metadata_path(out)]
-    jsonl.write(out, [FIRST], METADATA)
+    assert list(tmp_path.iterdir()) == [record_path(out)]
+    put_table(out, [FIRST], METADATA)
     out.unlink()
     open_journal(out, overwrite=overwrite).close()  # those of a table that is gone
 
@@ -249,17 +251,17 @@ def test_overwrite_begins_with_nothing_leaves_the_old_table_and_goes_on_without_
     parquet.write(out, [THIRD], other)
     write_journal(out, SECOND, metadata=other)
     with open_journal(out, overwrite=True) as journal:
-        assert journal.rows("a.pdf") == ()
+        assert journal.known.rows("a.pdf") == ()
         journal.append(FIRST)
     assert list(parquet.read_rows(out)) == [THIRD]
     with open_journal(out) as journal:
         assert journal.read("a.pdf", 0) == FIRST
-        assert journal.rows("b/c.png") == ()
+        assert journal.known.rows("b/c.png") == ()
 
 
 def test_a_damaged_table_begins_no_journal(tmp_path: Path) -> None:
     out = tmp_path / "results.jsonl"
-    jsonl.write(out, [FIRST, SECOND], METADATA)
+    put_table(out, [FIRST, SECOND], METADATA)
     out.write_bytes(out.read_bytes()[:-10])
     with pytest.raises(OutputError, match=r"is not the table that .* was written for"):
         open_journal(out)
@@ -278,7 +280,7 @@ def test_a_disk_that_fills_up_costs_only_the_row_that_no_longer_fits(out: Path) 
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert journal_path(out).read_bytes() == before
-        assert journal.find("a.pdf", 1) is None
+        assert journal.known.find("a.pdf", 1) is None
         journal.append(THIRD)
         assert journal.read("b/c.png", None) == THIRD
 
@@ -309,16 +311,27 @@ def test_a_run_that_overwrites_goes_on_if_it_was_killed_just_before_its_table_to
     tmp_path: Path, name: str
 ) -> None:
     out, other = tmp_path / name, replace(METADATA, settings_fingerprint="b" * 64)
-    table_for(out).write(out, [SECOND], METADATA)
+    put_table(out, [SECOND], METADATA)
     with open_journal(out, other, overwrite=True) as journal:
         journal.append(FIRST)
         journal.end("0" * 64)
-    metadata_path(out).unlink(missing_ok=True)  # as JSON Lines do before
     with open_journal(out, other) as journal:
         assert journal.earlier is None
         assert journal.read("a.pdf", 0) == FIRST
-        assert journal.find("a.pdf", 1) is None
+        assert journal.known.find("a.pdf", 1) is None
     assert list(unfinished_rows(out)) == [FIRST]
+
+
+def test_a_table_in_json_lines_is_continued_though_an_earlier_version_was_killed_before_it_wrote_its_record(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "results.jsonl"
+    put_table(out, [FIRST], METADATA)
+    record_path(out).unlink()
+    digest = hashlib.sha256(out.read_bytes()).hexdigest()
+    journal_path(out).write_bytes(JournalHeader(METADATA, continues=digest).to_line())
+    with open_journal(out) as journal:
+        assert journal.read("a.pdf", 0) == FIRST
 
 
 def test_of_a_document_of_the_table_all_rows_are_looked_up_once_not_once_a_page(
@@ -326,8 +339,8 @@ def test_of_a_document_of_the_table_all_rows_are_looked_up_once_not_once_a_page(
 ) -> None:
     parquet.write(out, [replace(FIRST, page_index=page, page_count=50) for page in range(50)], METADATA)
     sources: list[str] = []
-    rows = SettledColumns.rows
-    monkeypatch.setattr(SettledColumns, "rows", lambda self, source: sources.append(source) or rows(self, source))
+    rows = KnownRows.rows
+    monkeypatch.setattr(KnownRows, "rows", lambda self, source: sources.append(source) or rows(self, source))
     with open_journal(out) as journal:
         assert [journal.read("a.pdf", page).page_index for page in range(50)] == list(range(50))
     assert sources == ["a.pdf"]

@@ -10,19 +10,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import batchocr
-from batchocr.data import Block, PageResult
+from batchocr.data import Block, PageResult, Status
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.errors import OutputError, OutputMismatchError
+from batchocr.pages.input.globs import path_key
 from batchocr.pages.input.sources import find_documents, in_shard
-from batchocr.tables.files import UNFINISHED_REPORT, journal_path, metadata_path, report_path
-from batchocr.tables.merge import merged_rows
+from batchocr.tables import parquet, together
+from batchocr.tables.files import journal_path, record_path, report_path
+from batchocr.tables.known import Kept
+from batchocr.tables.merge import merged
 from batchocr.tables.opened import open_rows
-from batchocr.tables.schema import SCHEMA_VERSION, RunMetadata, continued, require_same_shard
+from batchocr.tables.schema import PAGE_SCHEMA, SCHEMA_VERSION, RunMetadata, continued, require_same_shard
 from batchocr.tables.table import table_for
 from tests.support.running import draw_pdf, read_rows, run_app, said_by
+from tests.support.tables import put_table
 
 pytestmark = pytest.mark.usefixtures("quick_processes")
 
@@ -42,7 +48,7 @@ def rows_of(source: str) -> list[PageResult]:
 
 
 def write(path: Path, sources: Sequence[str], metadata: RunMetadata = METADATA) -> str:
-    table_for(path).write(path, (row for source in sources for row in rows_of(source)), metadata)
+    put_table(path, (row for source in sources for row in rows_of(source)), metadata)
     return str(path)
 
 
@@ -173,8 +179,8 @@ def test_parts_in_another_order_keep_it_and_it_is_said(tmp_path: Path) -> None:
 
 def test_pages_of_one_document_from_two_parts_are_put_together(tmp_path: Path) -> None:
     rows = [PageResult("a.pdf", index, "ok", "d", 4, markdown="") for index in range(4)]
-    table_for(tmp_path / "1.jsonl").write(tmp_path / "1.jsonl", rows[::2], METADATA)
-    table_for(tmp_path / "2.jsonl").write(tmp_path / "2.jsonl", rows[1::2], METADATA)
+    put_table(tmp_path / "1.jsonl", rows[::2], METADATA)
+    put_table(tmp_path / "2.jsonl", rows[1::2], METADATA)
     assert merge([str(tmp_path / "[12].jsonl")], tmp_path / "all.jsonl") == rows
 
 
@@ -188,8 +194,12 @@ def open_parts(folder: Path) -> set[str]:
 def test_of_parts_that_do_not_overlap_one_is_open_at_a_time(tmp_path: Path, suffix: str) -> None:
     for number in range(5):
         write(tmp_path / f"{number}.{suffix}", [f"{number}-a.pdf", f"{number}-b.pdf"])
-    seen = [(row.source[0], open_parts(tmp_path)) for row in merged_rows(open_table(tmp_path).parts)]
-    a_part = (set(), *[{suffix}] * 3)  # closed again after its first row
+    seen: list[tuple[str, set[str]]] = []
+    with merged(Path("all.parquet"), open_table(tmp_path).parts) as table:
+        assert not open_parts(tmp_path), "all have been looked at"
+        for row in range(20):
+            seen += [(table.kept(Kept(row, row + 1))["source"][0].as_py()[0], open_parts(tmp_path))]
+    a_part = (*[{suffix}] * 3, set())  # closed after its last row
     assert seen == [(number, {f"{number}.{each}" for each in is_open}) for number in "01234" for is_open in a_part]
 
 
@@ -217,8 +227,8 @@ def test_an_overlap_is_refused_by_name(tmp_path: Path, first: list[str], second:
 
 def test_a_document_that_one_part_could_not_open_overlaps_with_its_pages(tmp_path: Path) -> None:
     rows = [PageResult("a.pdf", None, "failed", error_kind="encrypted"), *rows_of("a.pdf")]
-    table_for(tmp_path / "1.jsonl").write(tmp_path / "1.jsonl", rows[:1], METADATA)
-    table_for(tmp_path / "2.jsonl").write(tmp_path / "2.jsonl", rows[1:], METADATA)
+    put_table(tmp_path / "1.jsonl", rows[:1], METADATA)
+    put_table(tmp_path / "2.jsonl", rows[1:], METADATA)
     assert "a.pdf, as a whole" in refusal([str(tmp_path / "[12].jsonl")], tmp_path / "all.jsonl")
 
 
@@ -233,20 +243,20 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     report_path(out).write_text("somebody's")
     assert "is no report" in refusal(parts, out, "--overwrite")
     assert report_path(out).read_text() == "somebody's"
-    report_path(out).write_bytes(UNFINISHED_REPORT)
+    report_path(out).write_bytes(b"")
     assert len(merge(parts, out, "--overwrite")) == 4
     assert not report_path(out).exists()
     assert "one of the parts" in refusal(parts, tmp_path / "2.jsonl", "--overwrite")
-    journal_path(out).write_text("")
+    journal_path(out).write_text("begun")
     assert "unfinished" in refusal(parts, out, "--overwrite")
 
 
 @pytest.mark.parametrize("options", [(), ("--overwrite",)])
 def test_metadata_of_someone_else_are_never_overwritten(tmp_path: Path, options: tuple[str, ...]) -> None:
     part, out = write(tmp_path / "1.parquet", ["a.pdf"]), tmp_path / "all.jsonl"
-    metadata_path(out).write_text("somebody's")
+    record_path(out).write_text("somebody's")
     assert "all.jsonl.meta.json was not written by batchocr" in refusal([part], out, *options)
-    assert metadata_path(out).read_text() == "somebody's"
+    assert record_path(out).read_text() == "somebody's"
     assert not out.exists()
 
 
@@ -268,7 +278,7 @@ def test_a_damaged_part_leaves_no_table(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     Path(parts[1]).write_bytes(data)
     assert "damaged" in refusal(parts, tmp_path / "all.jsonl")
-    assert not (tmp_path / "all.jsonl").exists() and not metadata_path(tmp_path / "all.jsonl").exists()
+    assert not (tmp_path / "all.jsonl").exists() and not record_path(tmp_path / "all.jsonl").exists()
 
 
 def test_a_journal_that_is_newer_than_its_table_is_named(tmp_path: Path) -> None:
@@ -291,6 +301,17 @@ def test_parts_of_the_version_before_become_a_table_of_this_one(tmp_path: Path) 
     assert table_for(out).read_metadata(out) == expected
 
 
+def test_rows_of_a_part_with_fewer_columns_come_out_with_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fewer = pa.schema([field for field in PAGE_SCHEMA if field.name != "layout_confidence"])
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet, "PAGE_SCHEMA", fewer)
+        old = write(tmp_path / "old.parquet", ["a.pdf"])
+    assert merge([old, write(tmp_path / "new.parquet", ["b.pdf"])], out := tmp_path / "all.parquet") == [
+        row for source in ("a.pdf", "b.pdf") for row in rows_of(source)
+    ]
+    assert pq.read_schema(out).equals(PAGE_SCHEMA)
+
+
 @pytest.mark.slow
 def test_a_run_into_a_merged_table_finds_everything_done(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -305,7 +326,7 @@ def test_a_run_into_a_merged_table_finds_everything_done(
         assert metadata is not None
         for index in (1, 2):
             shard = [row for row in rows if in_shard(row.source, index, 2)]
-            table_for(whole).write(tmp_path / f"part-{index}.parquet", shard, metadata)
+            put_table(tmp_path / f"part-{index}.parquet", shard, metadata)
         assert run_app(monkeypatch, "merge", tmp_path / "part-*.parquet", "--out", merged) == 0
         assert merged.read_bytes() == whole.read_bytes()
         assert ocr.run(tmp_path / "input", out=merged).nothing_to_do
@@ -318,8 +339,54 @@ def test_a_part_that_is_replaced_while_it_is_merged_ends_the_merge(tmp_path: Pat
     paths = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
     write(paths[0], ["a.pdf"])
     write(paths[1], ["x.pdf", "y.pdf", "z.pdf"])
-    rows = merged_rows(open_rows(str(tmp_path), ours=True).parts, None)
-    next(rows)
-    write(paths[1], ["y.pdf", "z.pdf"])
-    with pytest.raises(OutputError, match=r"2\.parquet was replaced while it was read"):
-        list(rows)
+    with merged(Path("all.parquet"), open_rows(str(tmp_path), ours=True).parts) as table:
+        assert table.kept(Kept(0, 2))["source"].to_pylist() == ["a.pdf"] * 2
+        write(paths[1], ["y.pdf", "z.pdf"])
+        with pytest.raises(OutputError, match=r"2\.parquet was replaced while it was read"):
+            table.kept(Kept(2, 4))
+
+
+def made_up_rows(dice: random.Random) -> list[PageResult]:
+    """Rows of documents with up to nine pages, in the order of one run."""
+    rows: list[PageResult] = []
+    for source in sorted(NAMES, key=path_key):
+        status: Status = dice.choice(["ok", "ok", "degraded", "failed"])
+        content = f'{source} "\\\n\0\u2028 😀 2026-01-31'
+        block = Block("text", (0.1, 0.0, 1.0, 1e-7), 0, content, confidence=dice.random(), min_logprob=-1e300)
+        page = PageResult(source, None, "failed", "d", error_kind="damaged")
+        if count := dice.randrange(10):
+            pages = sorted(dice.sample(range(12), count))
+            rows += [replace(page, page_index=index, status=status, page_count=12, blocks=(block,)) for index in pages]
+        else:
+            rows.append(page)
+    return rows
+
+
+@pytest.mark.parametrize("name", ["all.parquet", "all.jsonl", "all/"])
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_are_dealt_to_any_parts_and_come_back_as_one_run_gave_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, name: str
+) -> None:
+    monkeypatch.setattr(parquet, "ROW_GROUP_PAGES", 5)
+    monkeypatch.setattr(parquet, "_ROWS_DECODED_AT_ONCE", 2)
+    monkeypatch.setattr(together, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(together, "allow_open_files", lambda number: together._OTHER_FILES + 2)
+    dice = random.Random(seed)
+    rows = made_up_rows(dice)
+    again = [row for row in rows if row.page_index is not None and dice.random() < 0.4]
+    read_again = [replace(row, status=dice.choice(["ok", "failed"]), markdown="again") for row in again]
+    pages = {(row.source, row.page_index): row for row in rows}
+    pages |= {(row.source, row.page_index): row for row in read_again if row.status == "ok"}
+    dealt: dict[str, list[PageResult]] = {}
+    for row in rows:
+        dealt.setdefault(dice.choice(["1.parquet", "2.jsonl", "3.parquet", "4.parquet"]), []).append(row)
+    for part, of_part in dealt.items():
+        put_table(tmp_path / part, of_part, METADATA)
+    put_table(tmp_path / "again.parquet", read_again, METADATA)
+    parts, preferred = [str(tmp_path / part) for part in dealt], str(tmp_path / "again.parquet")
+    out = f"{tmp_path}/merged/{name}"
+    (tmp_path / "merged").mkdir()
+    code, _, log = said_by("merge", *parts, "--prefer", preferred, "--out", out, "--rows-per-part", "6")
+    assert code == 0, log
+    path = Path(out)
+    assert [*table_for(path).read_rows(path)] == [pages[row.source, row.page_index] for row in rows]

@@ -17,6 +17,7 @@ from batchocr.tables import jsonl, parquet
 from batchocr.tables.journal import Journal
 from batchocr.tables.table import table_for
 from tests.support.documents import METADATA
+from tests.support.tables import put_table
 
 ROWS = [PageResult("a.pdf", number, "ok", "d1", 2, markdown="text") for number in range(2)]
 
@@ -37,7 +38,7 @@ def run_once(out: Path) -> list[PageResult]:
         with Journal.open(out, METADATA, resume=True, overwrite=False) as journal:
             for row in rows:
                 journal.append(row)
-            table_for(out).write(out, rows, METADATA, written=journal.end)
+            put_table(out, rows, METADATA, written=journal.end)
             journal.remove()
     return list(table_for(out).read_rows(out))
 
@@ -76,10 +77,10 @@ def test_a_disk_that_fails_as_a_file_is_synced_is_an_error_and_the_former_table_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for format, out in ((parquet, tmp_path / "t.parquet"), (jsonl, tmp_path / "t.jsonl")):
-        format.write(out, ROWS[:1], METADATA)
+        put_table(out, ROWS[:1], METADATA)
         with monkeypatch.context() as patch, pytest.raises(OutputError, match="Input/output error"):
             patch.setattr(os, "fsync", refusing(errno.EIO))
-            format.write(out, ROWS, METADATA)
+            put_table(out, ROWS, METADATA)
         assert list(format.read_rows(out)) == ROWS[:1]
         with (
             pytest.raises(OutputError, match="Input/output error"),

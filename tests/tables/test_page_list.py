@@ -23,6 +23,7 @@ from batchocr.tables.page_list import documents_asked_for, read_page_list
 from batchocr.tables.table import table_for
 from tests.support.documents import METADATA, write_table
 from tests.support.running import draw_pdf, read_rows, run_app, said_by
+from tests.support.tables import put_table
 
 pytestmark = pytest.mark.usefixtures("quick_processes")
 
@@ -183,7 +184,7 @@ def test_the_row_of_a_document_as_a_whole_gives_its_place_to_all_of_its_pages_or
     tmp_path: Path, selection: Mapping[str, str], again: list[PageResult], expected: list[int | None]
 ) -> None:
     part, preferred, out = (tmp_path / f"{name}.parquet" for name in ("part", "again", "out"))
-    table_for(part).write(part, [WHOLE], replace(METADATA, selection=selection))
+    put_table(part, [WHOLE], replace(METADATA, selection=selection))
     write_table(preferred, again)
     code, _, said = said_by("merge", part, "--out", out, "--prefer", preferred)
     assert (code, [row.page_index for row in read_rows(out)]) == (0, expected)

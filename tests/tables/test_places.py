@@ -15,8 +15,7 @@ from batchocr.errors import ModelError, OutputError, UsageError
 from batchocr.planning.checkpoint_files import find_checkpoint
 from batchocr.tables.atomic import open_locked, require_writable, writing
 from batchocr.tables.earlier import metadata_of_rows
-from batchocr.tables.parts import part_names
-from batchocr.tables.remote_output import OutputPlace
+from batchocr.tables.remote_output import output_at
 from tests.support.documents import text_row, write_table
 
 LONG = "x" * 300
@@ -127,19 +126,10 @@ def test_a_table_is_read_where_it_is_whatever_lies_beside_it(tmp_path: Path, mon
     assert path.read_bytes() == before
 
 
-def test_copies_of_a_store_s_table_that_this_run_did_not_fetch_are_no_rows_of_an_output(tmp_path: Path) -> None:
-    (tmp_path / "parts").mkdir()
-    for folder, name in ((tmp_path, "t.parquet"), (tmp_path / "parts", "part-000000-0123456789abcdef.parquet")):
-        (folder / ".stored").mkdir()
-        write_table(folder / ".stored" / name, [text_row("planted.pdf", 0)])
-    assert metadata_of_rows(tmp_path / "t.parquet") is None
-    assert part_names(tmp_path / "parts") == []
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to someone else")
 def test_an_unfinished_table_for_a_store_is_continued_only_from_a_folder_of_one_s_own(tmp_path: Path) -> None:
     def folder_of_output() -> Path:
-        return OutputPlace("s3://bucket/t.parquet", tmp_path / "work").path.parent
+        return output_at("s3://bucket/t.parquet", tmp_path / "work").path.parent
 
     own = folder_of_output()
     assert own.stat().st_mode & 0o777 == 0o700

@@ -1,4 +1,4 @@
-"""What holds for arbitrary rows: they survive every format and a torn journal, and the index finds them again."""
+"""What holds for arbitrary rows: they survive every format and a torn journal, and are known again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchocr.data import MAX_PAGES, Block, ErrorKind, FinishReason, PageResult, Status, valid_text
-from batchocr.tables.index import IndexedRow, RowIndex
 from batchocr.tables.journal import Journal
+from batchocr.tables.known import KnownRow, KnownRows, Overlay
 from batchocr.tables.schema import storable
 from batchocr.tables.table import table_for
 from tests.support.documents import METADATA
+from tests.support.tables import put_table
 
 ODD_TEXTS = ["\ud800", "caf\udce9", "\x00", "\x1b[2J", "\r\n", "\u2028", "\u202e"]
 """Lone surrogates, control characters, line ends: drawn from all characters, they would come up too rarely."""
@@ -82,7 +83,7 @@ def key(row: PageResult) -> tuple[str, int | None]:
 @given(rows=st.lists(results, max_size=4))
 def test_a_table_gives_back_any_rows(name: str, rows: list[PageResult]) -> None:
     with folder() as place:
-        table_for(place / name).write(place / name, rows, METADATA)
+        put_table(place / name, rows, METADATA)
         assert list(table_for(place / name).read_rows(place / name)) == [storable(row) for row in rows]
         assert table_for(place / name).read_metadata(place / name) == METADATA
 
@@ -102,13 +103,13 @@ def test_a_journal_gives_back_any_rows_and_what_is_known_of_their_files(written:
         with open_journal(place / "out.parquet") as journal:
             for row in written:
                 assert journal.read(row.source, row.page_index) == storable(row)
-                found = journal.find(row.source, row.page_index)
+                found = journal.known.find(row.source, row.page_index)
                 assert found is not None
                 assert found.version == (row.file_bytes, row.file_mtime_ns)
 
 
-indexed_rows = st.builds(
-    IndexedRow,
+known_rows = st.builds(
+    KnownRow,
     page_index=st.none() | st.integers(0, 5),
     status=statuses,
     doc_id=doc_ids,
@@ -116,24 +117,23 @@ indexed_rows = st.builds(
     attempts=sizes,
     file_bytes=st.none() | st.integers(0, 3),
     file_mtime_ns=st.none() | st.integers(0, 3),
-    offset=sizes,
-    length=sizes,
+    place=st.integers(-(2**40), -1),
 )
 
 
-@given(puts=st.lists(st.tuples(st.sampled_from(["a.pdf", "b.pdf", ""]), indexed_rows), max_size=40))
-def test_the_index_finds_what_a_plain_dictionary_would(puts: list[tuple[str, IndexedRow]]) -> None:
-    index = RowIndex()
-    expected: dict[tuple[str, int | None], IndexedRow] = {}
+@given(puts=st.lists(st.tuples(st.sampled_from(["a.pdf", "b.pdf", ""]), known_rows), max_size=40))
+def test_the_rows_that_count_are_those_of_a_plain_dictionary(puts: list[tuple[str, KnownRow]]) -> None:
+    overlay = Overlay(KnownRows())
+    expected: dict[tuple[str, int | None], KnownRow] = {}
     for source, row in puts:
-        index.put(source, row)
+        overlay.put(source, row)
         before = expected.get((source, row.page_index))
         was_read = before is not None and before.status in ("ok", "degraded") and before.doc_id == row.doc_id
         if not (was_read and row.status == "failed"):
             expected[source, row.page_index] = row
-    assert set(index.sources()) == {source for source, _ in expected}
+    assert set(overlay.sources()) == {source for source, _ in expected}
     for source in ("a.pdf", "b.pdf", "", "c.pdf"):
         rows = [row for (of, _), row in expected.items() if of == source]
-        assert list(index.rows(source)) == sorted(rows, key=lambda row: (row.page_index is not None, row.page_index))
+        assert list(overlay.rows(source)) == sorted(rows, key=lambda row: (row.page_index is not None, row.page_index))
         for page_index in (None, *range(7)):
-            assert index.find(source, page_index) == expected.get((source, page_index))
+            assert overlay.find(source, page_index) == expected.get((source, page_index))

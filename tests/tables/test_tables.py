@@ -20,13 +20,14 @@ from batchocr.data import Block, PageResult, Reading
 from batchocr.documents.audit.audit_table import read_settings
 from batchocr.errors import OutputError, UsageError
 from batchocr.storage.members import WholeContainer
-from batchocr.tables import jsonl, parquet
+from batchocr.tables import parquet
 from batchocr.tables.atomic import remove_leftovers
-from batchocr.tables.files import files_of, metadata_path, temporary_path
+from batchocr.tables.files import files_of, record_path, temporary_path
 from batchocr.tables.opened import open_rows
 from batchocr.tables.page_list import read_page_list
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, largest
 from batchocr.tables.table import TableFormat, table_for
+from tests.support.tables import put_table
 
 METADATA = RunMetadata("0.1.0", "acme/reader", "f" * 64, "a" * 64, {"dpi": "200", "note": 'größer "than"\n'})
 BLOCKS = (
@@ -110,14 +111,14 @@ def test_a_row_has_all_that_a_reading_says_of_its_page() -> None:
 
 
 def test_rows_and_metadata_come_back_as_they_were_written(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, METADATA)
+    put_table(out, PAGES, METADATA)
     assert (list(table.read_rows(out)), table.read_metadata(out)) == (list(PAGES), METADATA)
 
 
 def test_text_that_utf8_cannot_hold_is_spelt_out_and_nul_stays(out: Path, table: TableFormat) -> None:
     odd = "a\udce9\x00b"
     row = replace(PAGES[0], source=odd, markdown=odd, error_message=odd, blocks=(replace(BLOCKS[0], content=odd),))
-    table.write(out, [row], METADATA)
+    put_table(out, [row], METADATA)
     [back] = table.read_rows(out)
     stored = "a\\udce9\x00b"
     assert (back.source, back.markdown, back.error_message, back.blocks[0].content) == (stored,) * 4
@@ -128,34 +129,34 @@ def test_a_write_that_fails_leaves_the_old_table_and_nothing_else(out: Path, tab
         yield PAGES[0]
         raise OutputError("the journal cannot be read")
 
-    table.write(out, PAGES, METADATA)
+    put_table(out, PAGES, METADATA)
     before = {path.name: path.read_bytes() for path in out.parent.iterdir()}
     with pytest.raises(OutputError, match="the journal cannot be read"):
-        table.write(out, broken_rows(), METADATA)
+        put_table(out, broken_rows(), METADATA)
     assert {path.name: path.read_bytes() for path in out.parent.iterdir()} == before
 
 
 def test_what_lies_under_a_name_that_could_be_guessed_is_not_written_to(out: Path, table: TableFormat) -> None:
     bystander = out.with_name("bystander")
     bystander.write_bytes(b"not ours")
-    for file in (out, metadata_path(out)):
+    for file in (out, record_path(out)):
         os.mkfifo(f"{file}.tmp")
         file.symlink_to(bystander)
-    table.write(out, PAGES, METADATA)
+    put_table(out, PAGES, METADATA)
     assert list(table.read_rows(out)) == list(PAGES)
     assert bystander.read_bytes() == b"not ours"
 
 
 def test_a_table_is_as_readable_as_any_file_that_the_user_makes(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, METADATA)
+    put_table(out, PAGES, METADATA)
     out.with_name("other").touch()
     assert out.stat().st_mode == out.with_name("other").stat().st_mode
 
 
 def test_a_table_that_others_may_not_read_stays_so_when_it_is_replaced(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, METADATA)
+    put_table(out, PAGES, METADATA)
     out.chmod(0o600)
-    table.write(out, PAGES, METADATA)
+    put_table(out, PAGES, METADATA)
     assert out.stat().st_mode & 0o777 == 0o600
 
 
@@ -171,7 +172,7 @@ def test_what_killed_runs_left_is_recognised_and_removed(out: Path) -> None:
 
 def test_a_table_that_is_a_pipe_is_an_error_and_not_waited_for(out: Path, table: TableFormat) -> None:
     os.mkfifo(out)
-    os.mkfifo(metadata_path(out))
+    os.mkfifo(record_path(out))
     with pytest.raises(OutputError, match="it is not an ordinary file"):
         list(table.read_rows(out))
     with suppress(OutputError):
@@ -204,7 +205,7 @@ def test_what_to_do_about_damage_fits_what_wrote_the_table(tmp_path: Path, name:
 def test_a_table_of_a_pinned_model_says_its_commit_and_one_from_before_that_can_be_read(
     out: Path, table: TableFormat
 ) -> None:
-    table.write(out, PAGES, replace(METADATA, model_revision="c" * 40))
+    put_table(out, PAGES, replace(METADATA, model_revision="c" * 40))
     assert table.read_metadata(out) == replace(METADATA, model_revision="c" * 40)
     older = {name: value for name, value in encode_metadata(METADATA).items() if name != b"batchocr.model_revision"}
     assert decode_metadata(older) == METADATA
@@ -223,7 +224,7 @@ def test_metadata_that_cannot_be_read_are_none(settings: str) -> None:
 
 
 def test_a_table_that_somebody_edited_is_refused_though_every_row_is_one(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, METADATA)
+    put_table(out, PAGES, METADATA)
     if out.suffix == ".jsonl":
         out.write_text(out.read_text().replace("# A title", "# A tiger"))
     else:
@@ -244,8 +245,9 @@ def test_the_pages_of_a_parquet_table_have_checksums_that_its_readers_compare(tm
 
 def test_a_jsonl_table_has_the_digest_that_its_metadata_say(tmp_path: Path) -> None:
     out = tmp_path / "results.jsonl"
-    jsonl.write(out, PAGES, METADATA)
-    assert json.loads(metadata_path(out).read_bytes())["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    put_table(out, PAGES, METADATA)
+    [part] = json.loads(record_path(out).read_bytes())["record"]["parts"].values()
+    assert part["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
 
 
 class Killed(BaseException):
@@ -276,10 +278,10 @@ def test_a_kill_while_a_table_is_replaced_never_leaves_it_beside_the_metadata_of
     former, later = (METADATA, list(PAGES)), (replace(METADATA, model="acme/other"), list(PAGES[:1]))
     seen = []
     for moment in count(1):
-        table.write(out, former[1], former[0])
+        put_table(out, former[1], former[0])
         with pytest.MonkeyPatch.context() as patched, suppress(Killed):
             killer = Killer(moment, patched)
-            table.write(out, later[1], later[0])
+            put_table(out, later[1], later[0])
         metadata = table.read_metadata(out)
         try:
             rows = list(table.read_rows(out))
@@ -318,14 +320,14 @@ def test_of_more_archives_than_metadata_has_room_for_those_with_the_most_documen
 
 
 def test_duckdb_unnests_blocks(out: Path, table: TableFormat) -> None:
-    table.write(out, PAGES, METADATA)
+    put_table(out, PAGES, METADATA)
     unnested = duckdb.sql(f"select b.type, b.bbox[2], b.confidence from (select unnest(blocks) as b from '{out}')")
     assert unnested.fetchall() == [("title", 0.05, 0.98), ("image", 0.2, None), ("text", 0.5, 0.5)]
 
 
 def test_every_line_of_jsonl_is_a_page_and_its_text_stays_readable(tmp_path: Path) -> None:
     out = tmp_path / "results.jsonl"
-    jsonl.write(out, [replace(PAGES[0], markdown="größer\n漢字\u2028")], METADATA)
+    put_table(out, [replace(PAGES[0], markdown="größer\n漢字\u2028")], METADATA)
     [line] = out.read_text(encoding="utf-8").split("\n")[:-1]
     assert list(json.loads(line)) == PAGE_SCHEMA.names
     assert "größer\\n漢字" in line

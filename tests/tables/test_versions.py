@@ -14,12 +14,13 @@ import pytest
 
 from batchocr.errors import OutputMismatchError
 from batchocr.storage.checksums import checked_line
-from batchocr.tables.files import journal_path, metadata_path
+from batchocr.tables.files import journal_path, record_path
 from batchocr.tables.journal import Journal
 from batchocr.tables.schema import PAGE_SCHEMA, encode_metadata, metadata_to_json, to_json, to_row
 from batchocr.tables.table import table_for
 from tests.support.documents import METADATA, text_row
 from tests.support.running import draw_pdf, said_by
+from tests.support.tables import put_table
 
 pytestmark = pytest.mark.usefixtures("quick_processes")
 
@@ -41,7 +42,7 @@ def write_version_5(out: Path, kept_in: str) -> None:
     elif out.suffix == ".jsonl":
         out.write_bytes(line + b"\n")
         keys = b',"bytes":%d,"sha256":"%s"}' % (len(line) + 1, hashlib.sha256(line + b"\n").hexdigest().encode())
-        metadata_path(out).write_bytes(checked_line(metadata_to_json(VERSION_5)[:-1] + keys))
+        record_path(out).write_bytes(checked_line(metadata_to_json(VERSION_5)[:-1] + keys))
     else:
         write_parquet_of_version_5(out)
 
@@ -88,7 +89,7 @@ def test_what_version_5_has_left_is_replaced_with_overwrite(tmp_path: Path, name
     write_version_5(out, kept_in)
     with Journal.open(out, METADATA, resume=True, overwrite=True) as journal:
         journal.append(ROW)
-        table_for(out).write(out, [ROW], journal.metadata)
+        put_table(out, [ROW], journal.metadata)
         journal.remove()
     assert list(table_for(out).read_rows(out)) == [ROW]
 

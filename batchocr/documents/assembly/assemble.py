@@ -15,7 +15,7 @@ from batchocr.documents.assembly.joining import Draft, go_on_as_footnote, go_on_
 from batchocr.documents.assembly.pages import ATTACHED, CODE, FIGURES, TABLES, page_drafts
 from batchocr.pages.protocol.markdown import HEADINGS
 from batchocr.processes.source_files import SourceFile, SourceFiles
-from batchocr.tables.index import page_rank
+from batchocr.tables.known import page_rank
 from batchocr.tables.opened import StoredRows, TableNames, open_rows
 
 _FLOATS: Final = FIGURES | TABLES | CODE | ATTACHED

@@ -22,7 +22,6 @@ from batchocr.machine import own_version
 from batchocr.processes.counts import DEVICE_STAGES, WORKER_STAGES, Stage, StageCount, sum_of
 from batchocr.processes.engines import EngineUse
 from batchocr.tables.atomic import atomic_file, reading, require_writable
-from batchocr.tables.files import UNFINISHED_REPORT
 
 _BEGINNING = b'{\n  "pages_per_second": '
 """By which a report is known: of every one, those of runs on a cluster among them."""
@@ -367,7 +366,7 @@ def require_place(path: Path) -> None:
     if path.exists():
         with reading(path), open(path, "rb") as file:
             beginning = file.read(len(_BEGINNING))
-        if beginning not in (b"", _BEGINNING, UNFINISHED_REPORT):
+        if beginning not in (b"", _BEGINNING):
             raise OutputError(f"{path} is no report: it is left as it is; move it away, or choose another place")
 
 

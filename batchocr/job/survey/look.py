@@ -45,7 +45,7 @@ def look_at(documents: Sequence[Document], config: Config, *, workers: int) -> I
     config: its `pages`, `dpi`, `password` and `page_timeout` count. Raises BatchOcrError if no worker can be started.
     """
     yield from (DocumentSeen(document, problem=document.problem) for document in documents if document.problem)
-    spec = parse_page_spec(config.pages) if config.pages else None
+    spec = parse_page_spec(config.pages)
     sample = max(MIN_SAMPLE, min(MAX_SAMPLE, MEASURED_PAGES // max(1, len(documents))))
     opened: dict[int, DocumentSeen] = {}
     known_ids: set[str] = set()
@@ -61,8 +61,8 @@ def look_at(documents: Sequence[Document], config: Config, *, workers: int) -> I
                 seen = replace(seen, doc_id=message.doc_id, same=message.doc_id in known_ids)
                 known_ids.add(message.doc_id)
             if isinstance(message, Opened):
-                asked_for = spec.pages(message.page_count) if spec else range(message.page_count)
-                seen = replace(seen, page_count=message.page_count, wanted=seen.document.chosen(asked_for))
+                wanted = seen.document.chosen(spec.pages(message.page_count))
+                seen = replace(seen, page_count=message.page_count, wanted=wanted)
                 if not seen.same:
                     opened[message.task_id] = seen
                     pages = tuple(spread(seen.wanted, sample))

@@ -17,6 +17,7 @@ from batchocr.job.session import Session
 from batchocr.job.stats.report import Report
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import Found
+from batchocr.storage.listing import Documents
 
 _SEED = 0
 """The same input gives the same pages."""
@@ -66,7 +67,7 @@ def read_pages(session: Session, documents: list[Document], progress: Progress, 
     stop.began_s -= opening_s
     tokens: list[tuple[int, int]] = []
     try:
-        with closing(Run(session, session.config, Found(documents, {}), stop)) as run:
+        with closing(Run(session, session.config, Found(Documents(documents), {}), stop)) as run:
             for _, row in run.results(tick=lambda: progress.show(run.progress())):
                 run.ledger.add_result(row)
                 tokens.append((row.image_tokens, row.output_tokens))

@@ -7,7 +7,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -17,7 +17,7 @@ from typing import NamedTuple, TextIO
 
 from batchocr.data import Document, ErrorKind, Failure, valid_text
 from batchocr.errors import DeniedError, NoBucketError, NotFoundError, PageError, UnavailableError, of_store
-from batchocr.pages.input.folders import SkippedFiles, is_exported, num_links, walk
+from batchocr.pages.input.folders import FolderEntry, SkippedFiles, is_exported, num_links, walk
 from batchocr.pages.input.globs import WILDCARD, Bounds, natural_key, paths_matching
 from batchocr.pages.input.objects import documents_below, documents_matching
 from batchocr.storage.objects import StoredObject, look_at
@@ -55,7 +55,7 @@ def expand(text: str | Document, search: Search, *, is_first: bool) -> Iterator[
     elif text == "-" or text.startswith("@"):
         yield from _read_list(text, search)
     elif is_uri(text):
-        yield from _found_in_store(text, search, is_plain=is_first, is_listed=False)
+        yield from _in_store(text, search, is_plain=is_first, is_listed=False)
     elif WILDCARD.search(text) and not os.path.lexists(text):
         yield from _expand_glob(text, search)
     else:
@@ -74,7 +74,7 @@ def _read_list(text: str, search: Search) -> Iterator[FoundInput]:
     else:
         uris = [path for path in paths if is_uri(path)]
         with ThreadPoolExecutor(_LOOKS_AT_ONCE if uris else 1) as looking:
-            looked = looking.map(partial(_found_in_store, search=search), uris)
+            looked = looking.map(partial(_in_store, search=search), uris)
             for path in paths:
                 yield from next(looked) if is_uri(path) else _look_at(path, search)
 
@@ -103,7 +103,7 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-16") if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else os.fsdecode(data)
 
 
-def _found_in_store(uri: str, search: Search, *, is_plain: bool = False, is_listed: bool = True) -> list[FoundInput]:
+def _in_store(uri: str, search: Search, *, is_plain: bool = False, is_listed: bool = True) -> Iterable[FoundInput]:
     """The object, the documents below the prefix, or what matches the glob. is_listed: it is a line of a list, of which
     others may be read if the store does not serve this one. Raises UsageError, OutputError."""
     try:
@@ -111,12 +111,12 @@ def _found_in_store(uri: str, search: Search, *, is_plain: bool = False, is_list
             matches = documents_matching(uri, search.skipped)
             if not matches:
                 return [_failed_object(uri, "not_found", f"no object matches {valid_text(uri)}")]
-            return [_of_object(match) for match in matches]
+            return map(_of_object, matches)
         stored = look_at(uri)
         if stored is not None:
             return [_of_object(stored)]
         found = documents_below(uri, search.skipped)
-        return [_of_object(stored, below, is_plain=is_plain) for below, stored in found.items()]
+        return (_of_object(stored, below, is_plain=is_plain) for below, stored in found.items())
     except PageError as error:
         if not is_listed and isinstance(error, UnavailableError | DeniedError | NoBucketError):
             raise of_store(error, f"nothing can be read: {error}") from error
@@ -148,9 +148,9 @@ def _expand_glob(pattern: str, search: Search) -> Iterator[FoundInput]:
     matches = sorted(set(paths_matching(folder, pattern[len(folder) :].lstrip("/"), bounds)), key=natural_key)
     if not matches and not bounds.outside:
         yield _failed(pattern, "not_found", f"no file matches {valid_text(pattern)}")
-    walked: set[str] = set()
+    visited: set[str] = set()
     folders = sorted(filter(os.path.isdir, matches), key=num_links)
-    inside = {folder: list(_look_into(folder, bounds, walked, search, is_plain=False)) for folder in folders}
+    inside = {each: _look_into(each, walk(each, bounds, visited, search.skipped), search, False) for each in folders}
     exported = _count_exported(matches, search.skipped)
     for match in matches:
         if match not in exported:
@@ -170,7 +170,7 @@ def _look_at(path: str, search: Search, *, is_plain: bool = False) -> Iterator[F
     """Yield the file at `path`, or the documents in it if it is a folder."""
     if os.path.isdir(path):
         bounds = Bounds(path, search.follow_symlinks)
-        yield from _look_into(path, bounds, set(), search, is_plain=is_plain)
+        yield from _look_into(path, walk(path, bounds, set(), search.skipped), search, is_plain)
         bounds.warn()
     else:
         yield _look_at_file(path, search)
@@ -184,8 +184,7 @@ def _look_at_file(path: str, search: Search, source: str = "", real: str | None 
         return _failed(path, "not_found", f"{valid_text(path)} does not exist", source)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         return _failed(path, "unreadable", f"{valid_text(path)} cannot be read: {_because(error)}", source)
-    # Of two equal texts only one is kept: there may be half a million pairs of them.
-    return FoundInput(path if path == real else real, Document(path, source or _source_of(path)))
+    return FoundInput(real, Document(path, source or _source_of(path)))
 
 
 def _resolved(path: str, search: Search) -> str:
@@ -197,12 +196,12 @@ def _resolved(path: str, search: Search) -> str:
     return os.path.join(search.real_folder(folder), name)
 
 
-def _look_into(folder: str, bounds: Bounds, visited: set[str], search: Search, is_plain: bool) -> Iterator[FoundInput]:
-    """Yield the documents in a folder and the folders below it. visited: see `walk`. is_plain: they are named by their
-    paths below it."""
+def _look_into(folder: str, entries: Iterable[FolderEntry], search: Search, is_plain: bool) -> Iterator[FoundInput]:
+    """Yield the documents in a folder and the folders below it. entries: what `walk` says is there. is_plain: they are
+    named by their paths below it."""
     begin = os.path.join(folder, "")
     begin_of_source = "" if is_plain else _source_of(f"{begin}_")[:-1]
-    for entry in walk(folder, bounds, visited, search.skipped):
+    for entry in entries:
         below = entry.path[len(begin) :]  # nothing for the folder itself
         source = valid_text(below and begin_of_source + below)
         if entry.error is None:

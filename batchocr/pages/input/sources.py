@@ -16,9 +16,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 from itertools import chain, count, islice
 from pathlib import PurePath
 from typing import TextIO
@@ -29,10 +31,11 @@ from batchocr.errors import BatchOcrError, NoInputError, UsageError
 from batchocr.machine import usable_cores
 from batchocr.pages.input.folders import SUFFIXES, SkippedFiles, describe_skipped, num_links
 from batchocr.pages.input.globs import WILDCARD
-from batchocr.pages.input.inputs import FoundInput, Search, expand
+from batchocr.pages.input.inputs import Search, expand
 from batchocr.processes.members import Within, list_within
 from batchocr.processes.messages import Setup
 from batchocr.processes.pool import WorkerPool
+from batchocr.storage.listing import Documents, repeated
 from batchocr.storage.members import CONTAINERS, WholeContainer, file_of, folders_above, is_container, is_member
 from batchocr.storage.uris import is_uri, parse_uri
 
@@ -54,7 +57,7 @@ _MAX_TOLD = 100
 class Found:
     """What the INPUTs hold."""
 
-    documents: list[Document]
+    documents: Documents
     """What to read, in order."""
     skipped: Mapping[str, int]
     """How many files are left out because of their suffix, or because an export has cut them (see SkippedFiles): of the
@@ -103,33 +106,25 @@ def find_documents(
     except FileNotFoundError as error:
         raise UsageError("the current folder was deleted: change into another, and start again") from error
     search = Search(stdin, null, follow_symlinks, SkippedFiles())
-    kept: dict[str | int, Document] = {}
-    expanded = [list(expand(given, search, is_first=position == 0)) for position, given in enumerate(inputs)]
-    _warn_of_delta_tables(inputs, chain.from_iterable(expanded))
-    kept.update(chain.from_iterable(_one_of_each(found, kept) for found in expanded))
+    kept, empty = _expand_all(inputs, search)
     setup = setup or Setup.of(Config())
-    within = _within([document for document in kept.values() if not document.problem], setup, known)
+    within = _within(kept, setup, known)
     if within:
-        kept = dict(_with_members(kept, within, search.skipped))
-    if all(document.problem and document.problem.kind in _NOTHING for document in kept.values()):
-        raise _nothing_found(inputs, kept.values(), search.skipped)
-    named = list(_named(kept))
-    documents = named if shard[1] == 1 else [document for document in named if in_shard(document.source, *shard)]
+        kept = Documents(_with_members(kept, within, search.skipped))
+    if all(document.problem and document.problem.kind in _NOTHING for document in kept):
+        raise _nothing_found(inputs, kept, search.skipped)
+    named = Documents(_named(kept, inputs, search)) if repeated(kept.names()) else kept
+    documents = named if shard[1] == 1 else named.where(in_shard(source, *shard) for source in named.names())
     if not documents:
         logger.info("shard %d of %d has none of %s", *shard, counted(len(named), "document"))
     chosen = documents
     if only is not None:
-        _require_named(only, {document.source for document in named})
-        chosen = [replace(document, pages=only[document.source]) for document in documents if document.source in only]
+        _require_named(only, named.names())
+        chosen = Documents(replace(each, pages=only[each.source]) for each in documents if each.source in only)
     if sample is not None:
-        drawn = {document.source for document in sorted(chosen, key=_sampling_key)[:sample]}
-        chosen = [document for document in chosen if document.source in drawn]
-    not_drawn = set() if chosen is documents else {each.source for each in documents} - {each.source for each in chosen}
-    empty = {
-        given: "" if position == 0 else f"{PurePath(given).as_posix()}/"
-        for position, (given, found) in enumerate(zip(inputs, expanded, strict=True))
-        if isinstance(given, str) and os.path.isdir(given) and not found
-    }
+        drawn = set(nsmallest(sample, chosen.names(), key=_sampling_key))
+        chosen = chosen.where(source in drawn for source in chosen.names())
+    not_drawn = set() if chosen is documents else set(documents.names()).difference(chosen.names())
     for folder in empty:
         if os.listdir(folder):
             logger.warning("nothing in %s is read: hidden files and other suffixes are skipped", folder)
@@ -139,9 +134,31 @@ def find_documents(
     return Found(chosen, search.skipped.by_kind(), _roots(inputs), empty, not_drawn, names, whole)
 
 
-def _warn_of_delta_tables(inputs: Sequence[str | Document], found: Iterable[FoundInput]) -> None:
+def _expand_all(inputs: Sequence[str | Document], search: Search) -> tuple[Documents, dict[str, str]]:
+    """What the INPUTs name, each file once; and the folders that hold no document, as `Found.empty` has them."""
+    hashes, positions = array("q"), array("i")
+
+    def found() -> Iterator[Document]:
+        for position, given in enumerate(inputs):
+            for real, document in expand(given, search, is_first=position == 0):
+                hashes.append(hash(real))
+                positions.append(position)
+                yield document
+
+    documents = Documents(found())
+    _warn_of_delta_tables(inputs, documents)
+    with_some = set(positions)
+    empty = {
+        given: "" if position == 0 else f"{PurePath(given).as_posix()}/"
+        for position, given in enumerate(inputs)
+        if isinstance(given, str) and position not in with_some and os.path.isdir(given)
+    }
+    return _one_of_each(documents, hashes, positions, search), empty
+
+
+def _warn_of_delta_tables(inputs: Sequence[str | Document], found: Documents) -> None:
     """Warn of a folder of Delta Lake, if one is an INPUT, or has a table that was found."""
-    tables = (document.path for _, document in found if document.path.lower().endswith(".parquet"))
+    tables = (path for path in found.paths() if path.lower().endswith(".parquet"))
     folders = {str(folder) for table in tables for folder in PurePath(table).parents}
     folders |= {given for given in inputs if isinstance(given, str)}
     if delta := next((folder for folder in sorted(folders) if os.path.isdir(f"{folder}/_delta_log")), None):
@@ -150,17 +167,17 @@ def _warn_of_delta_tables(inputs: Sequence[str | Document], found: Iterable[Foun
         )
 
 
-def _require_named(only: PageList, names: Set[str]) -> None:
+def _require_named(only: PageList, names: Iterable[str]) -> None:
     """Log documents of a page list that are not among these names. Raises NoInputError if none is."""
-    if absent := sorted(only.keys() - names):
+    if absent := sorted({*only}.difference(names)):
         what = f"of {counted(len(only), 'document')} that --only names, {len(absent):,} are not in the INPUTs"
         if len(absent) == len(only):
             raise NoInputError(f"{what}, {absent[0]!r} among them: give the INPUTs of the run that named them")
         logger.warning("%s, %r among them", what, absent[0])
 
 
-def _sampling_key(document: Document) -> bytes:
-    return hashlib.sha256(b"sample:" + document.source.encode()).digest()  # other than that of a shard
+def _sampling_key(source: str) -> bytes:
+    return hashlib.sha256(b"sample:" + source.encode()).digest()  # other than that of a shard
 
 
 def _roots(inputs: Sequence[str | Document]) -> tuple[str, ...]:
@@ -178,28 +195,41 @@ def in_shard(source: str, index: int, count: int) -> bool:
     return int.from_bytes(digest[:8], "big") % count == index - 1
 
 
-def _one_of_each(found: Sequence[FoundInput], kept: Mapping[str | int, Document]) -> Iterator[FoundInput]:
-    """Yield each file of an INPUT once: by its path with the fewest links, else by the first.
+def _one_of_each(documents: Documents, hashes: Sequence[int], positions: Sequence[int], search: Search) -> Documents:
+    """Each file once: as the first INPUT that has it names it, there by its path with the fewest links, else the first.
 
-    Hard links and copies count as separate files. kept: the files of earlier INPUTs, and those yielded so far.
+    Hard links and copies count as separate files. hashes: of that by which each is recognised (`FoundInput.real`).
+    positions: of the INPUT that each is of.
     """
-    chosen: dict[str | int, Document] = {}
-    for real, document in found:
-        other = chosen.setdefault(real, document)
-        if other is not document and num_links(document.path) < num_links(other.path):
-            chosen[real] = document
-    for real, document in found:
-        if real not in kept and chosen[real] is document:
-            yield FoundInput(real, document)
-        else:
-            same = kept.get(real, chosen[real])
-            logger.info("%s is left out: it is the same file as %s", document.path, same.path)
+    same = defaultdict[tuple[int, str], list[int]](list)
+    for index in repeated(hashes):
+        same[hashes[index], _real_path(documents[index], search)].append(index)
+    kept: dict[int, int] = {}
+    for indices in same.values():
+        of_first = [index for index in indices if positions[index] == positions[indices[0]]]
+        plainest = min(of_first, key=lambda index: num_links(documents[index].path)) if of_first[1:] else of_first[0]
+        kept |= {index: plainest for index in indices if index != plainest}
+    for index in sorted(kept):
+        logger.info("%s is left out: it is the same file as %s", documents[index].path, documents[kept[index]].path)
+    return documents.where(index not in kept for index in range(len(documents))) if kept else documents
 
 
-def _within(found: Sequence[Document], setup: Setup, known: Known | None) -> dict[str, Within]:
+def _real_path(document: Document, search: Search) -> str:
+    """Its path with links resolved; that of a file that is not there, as it is."""
+    if is_uri(document.path):
+        return document.path
+    if document.problem:
+        return os.path.abspath(document.path)
+    folder, name = os.path.split(document.path)
+    is_link = os.path.islink(document.path)
+    return os.path.realpath(document.path) if is_link else os.path.join(search.real_folder(folder), name)
+
+
+def _within(found: Documents, setup: Setup, known: Known | None) -> dict[str, Within]:
     """What is in each of the files that hold documents, by its path. Raises BatchOcrError if no worker can be
     started."""
-    containers = [document for document in found if is_container(document.path)]
+    places = (index for index, path in enumerate(found.paths()) if is_container(path))
+    containers = [document for document in map(found.__getitem__, places) if not document.problem]
     within = {each.container.path: each for each in known(containers)} if containers and known else {}
     if unknown := [document for document in containers if document.path not in within]:
         with WorkerPool(min(len(unknown), usable_cores()), replace(setup, protocol="none")) as pool:
@@ -207,21 +237,19 @@ def _within(found: Sequence[Document], setup: Setup, known: Known | None) -> dic
     return within
 
 
-def _with_members(
-    found: Mapping[str | int, Document], within: Mapping[str, Within], skipped: SkippedFiles
-) -> Iterator[tuple[str | int, Document]]:
+def _with_members(found: Documents, within: Mapping[str, Within], skipped: SkippedFiles) -> Iterator[Document]:
     """Yield the documents, in place of files that hold documents those in them."""
-    for real, document in found.items():
+    for document in found:
         if (inside := within.get(document.path)) is None:
-            yield real, document
+            yield document
         else:
             skipped.add(inside.skipped)
-            yield from ((member.path, member) for member in inside.documents.values())
+            yield from inside.documents
 
 
-def _whole(within: Mapping[str, Within], documents: Sequence[Document], setup: Setup) -> dict[str, WholeContainer]:
+def _whole(within: Mapping[str, Within], documents: Documents, setup: Setup) -> dict[str, WholeContainer]:
     """The files that were listed to their end, by their `source`. documents: those of this shard."""
-    counts = Counter(file_of(document.path) for document in documents if is_member(document.path))
+    counts = Counter(file_of(path) for path in documents.paths() if is_member(path)) if within else Counter[str]()
     columns = setup.document_column, setup.name_column
     return {
         valid_text(found.container.source): WholeContainer(*found.version, *columns, counts[path], setup.zip_encoding)
@@ -230,18 +258,18 @@ def _whole(within: Mapping[str, Within], documents: Sequence[Document], setup: S
     }
 
 
-def _named(documents: Mapping[str | int, Document]) -> Iterator[Document]:
-    """Yield each under its `source`; where an earlier one has the same, under its absolute path. documents: by their
-    `real`. Raises UsageError."""
+def _named(documents: Documents, inputs: Sequence[str | Document], search: Search) -> Iterator[Document]:
+    """Yield each under its `source`; where an earlier one has the same, under its absolute path. Raises UsageError if
+    that is a Document of the INPUTs, which are to keep their names."""
     taken: dict[str, bool] = {}
-    for real, document in documents.items():
+    for document in documents:
         source = document.source
         if source in taken:
-            if isinstance(real, int):
+            if document in inputs:
                 raise UsageError(f"another document is named {source!r} already: give the one in memory another name")
             if taken[source] or is_member(document.path):
                 raise UsageError(f"{source!r} is in an archive, and in a folder of its name: rename one of them")
-            absolute = valid_text(real)
+            absolute = valid_text(_real_path(document, search))
             numbered = (f"{absolute} ({number})" for number in count(2))  # of another file whose name is not text
             document = replace(
                 document, source=next(name for name in chain((absolute,), numbered) if name not in taken)
@@ -250,9 +278,7 @@ def _named(documents: Mapping[str | int, Document]) -> Iterator[Document]:
         yield document
 
 
-def _nothing_found(
-    inputs: Sequence[str | Document], documents: Collection[Document], skipped: SkippedFiles
-) -> BatchOcrError:
+def _nothing_found(inputs: Sequence[str | Document], documents: Documents, skipped: SkippedFiles) -> BatchOcrError:
     """What is wrong if there is no document to read: wrong usage if every INPUT is a path that does not exist, or a
     table that has no such column; a prefix or a glob may have something tomorrow."""
     problems = {document.path: found for document in documents if (found := document.problem)}

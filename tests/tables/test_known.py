@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status
 from batchocr.option_values import PageSpec, parse_page_spec
 from batchocr.tables import parquet
-from batchocr.tables.index import settled
+from batchocr.tables.known import Kept, KnownRow, KnownRows, Overlay, Version, needs_no_attempt
 from batchocr.tables.page_quality import is_doubtful
 from batchocr.tables.schema import PAGE_SCHEMA, storable, to_row
-from batchocr.tables.settled import Kept, SettledColumns
 from batchocr.tables.table import StoredTable, table_for
 from tests.support.documents import METADATA
+from tests.support.tables import put_table
 
 shares = st.none() | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]) | st.floats(-1, 2)
 blocks = st.builds(
@@ -87,7 +87,7 @@ def table_of(name: str, given: Sequence[PageResult]) -> Iterator[tuple[Path, Sto
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         patched.setattr(parquet, "ROW_GROUP_PAGES", 3)
         path = Path(folder, name)
-        table_for(path).write(path, given, METADATA)
+        put_table(path, given, METADATA)
         with opened(path) as table:
             yield path, table
 
@@ -109,15 +109,15 @@ def test_the_rows_asked_for_and_the_documents_that_need_no_look_are_those_that_a
 ) -> None:
     spec = parse_page_spec(pages) if pages else None
     table = pa.Table.from_pylist([*map(to_row, given)], schema=PAGE_SCHEMA)
-    columns = SettledColumns([table[:3], table[3:]], lambda start, stop: table[start:stop])
-    asked, numbers = columns.asked(spec, retry_failed)
+    columns = KnownRows([table[:3], table[3:]])
+    asked, numbers = columns.asked(parse_page_spec(pages), retry_failed)
     expected, sources, num_rows = [], [], 0
     for source, group in groupby(given, key=lambda row: row.source):
         document = [*group]
         first = document[0]
         is_one = all(as_one_version([first, row])[1] == row for row in document)
         known = columns.rows(source)
-        is_settled = len(settled(known, retry_failed)) == len(document)
+        is_settled = all(needs_no_attempt(row.status, row.error_kind, retry_failed) for row in document)
         wanted = 1
         if first.page_count:
             wanted = len(range(first.page_count) if spec is None else spec.pages(first.page_count))
@@ -126,14 +126,14 @@ def test_the_rows_asked_for_and_the_documents_that_need_no_look_are_those_that_a
         if is_one:
             of_document = asked[num_rows : num_rows + len(document)].tolist()
             assert of_document == [is_asked(row, spec) for row in document]
+        names = [field.name for field in fields(KnownRow) if field.name != "place"]
+        expected_rows = [{name: getattr(row, name) for name in names} for row in document]
+        assert known == [KnownRow(**row, place=place) for place, row in enumerate(expected_rows, start=num_rows)]
         num_rows += len(document)
         sources.append(source)
-        assert [(row.page_index, row.version, row.error_kind) for row in known] == [
-            (row.page_index, (row.file_bytes, row.file_mtime_ns), row.error_kind) for row in document
-        ]
     assert numbers.tolist() == expected
     assert columns.sources.to_pylist() == sources
-    assert columns.is_doubtful.tolist() == [is_doubtful(row) for row in given]
+    assert columns.pages["is_doubtful"].tolist() == [is_doubtful(row) for row in given]
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_rows_that_stay_are_the_rows_that_were_there_whatever_stands_between_the
     with table_of(name, given) as (path, table):
         assert table.columns.num_rows == len(given)
         digests: list[str] = []
-        table_for(path).write(path, written, METADATA, earlier=table, written=digests.append)
+        put_table(path, written, METADATA, earlier=table, written=digests.append)
         assert list(table_for(path).read_rows(path)) == expected
         with opened(path) as after:
             assert [after.digest] == digests
@@ -164,17 +164,13 @@ def test_rows_that_stay_are_the_rows_that_were_there_whatever_stands_between_the
             assert list(after.rows(start, stop)) == expected[start:stop]
 
 
-@pytest.mark.parametrize("hashed", [hash, len])
-def test_a_document_is_found_by_its_name_and_its_content_also_where_hashes_are_the_same(
-    monkeypatch: pytest.MonkeyPatch, hashed: Callable[[str], int]
-) -> None:
+def test_a_document_is_found_by_its_name_and_its_content() -> None:
     rows = [
         PageResult("b.pdf", None, "failed", doc_id="1" * 64),
         PageResult("a.pdf", 0, "ok", doc_id="1" * 64),
         PageResult("c.pdf", 0, "ok", doc_id="1" * 64),
         PageResult("é.pdf", 0, "ok", doc_id="2" * 64),
     ]
-    monkeypatch.setattr("batchocr.tables.settled.hash", hashed, raising=False)
     with table_of("table.parquet", rows) as (_, table):
         columns = table.columns
         assert [columns.document_of(row.source) for row in rows] == [0, 1, 2, 3]
@@ -182,20 +178,61 @@ def test_a_document_is_found_by_its_name_and_its_content_also_where_hashes_are_t
         assert [columns.source_of(number * 64) for number in "123"] == ["a.pdf", "é.pdf", None]
 
 
-def test_what_is_known_of_documents_and_their_rows_are_read_in_turn_with_each_row_group_decoded_once(
+def test_what_is_known_of_documents_is_in_memory_and_each_row_group_is_decoded_once_for_its_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = [PageResult(f"{number}.pdf", 0, "ok") for number in range(9)]
     with table_of("table.parquet", rows) as (_, table):
         decoded: list[int] = []
-        read = pq.ParquetFile.read_row_group
+        read = pq.ParquetFile.iter_batches
 
-        def note_and_read(file: pq.ParquetFile, index: int, *rest: Any) -> pa.Table:
-            decoded.append(index)
-            return read(file, index, *rest)
+        def note_and_read(file: pq.ParquetFile, *rest: Any, row_groups: list[int], **named: Any) -> Any:
+            decoded.extend(row_groups)
+            return read(file, *rest, row_groups=row_groups, **named)
 
-        monkeypatch.setattr(pq.ParquetFile, "read_row_group", note_and_read)
+        _ = table.columns
+        monkeypatch.setattr(pq.ParquetFile, "iter_batches", note_and_read)
         for number, row in enumerate(rows):
-            assert [known.offset for known in table.columns.rows(row.source)] == [number]
+            assert [known.place for known in table.columns.rows(row.source)] == [number]
             assert [found.source for found in table.rows(number, number + 1)] == [row.source]
-        assert decoded == [0, 0, 1, 1, 2, 2]
+        assert decoded == [0, 1, 2]
+
+
+NOW, BEFORE = (2, 20), (1, 10)
+
+
+def known_row(page_index: int | None, doc_id: str, version: Version, place: int = -1) -> KnownRow:
+    return KnownRow(page_index, "ok", doc_id, 3, 1, place, *version)
+
+
+@pytest.mark.parametrize(
+    ("in_table", "in_journal", "stays"),
+    [
+        pytest.param(("new", NOW), ("old", BEFORE), False, id="the table has been read since the file changed"),
+        pytest.param(("old", BEFORE), ("new", NOW), True, id="the file has changed since the table was made"),
+        pytest.param(("old", BEFORE), ("newer", (None, None)), False, id="nobody knows which file it is of"),
+        pytest.param(("new", NOW), ("new", BEFORE), True, id="the file was only touched"),
+        pytest.param(None, ("old", BEFORE), True, id="the table has no row of the page"),
+    ],
+)
+def test_over_a_table_that_was_replaced_a_row_counts_if_it_is_of_the_file_as_it_is_now_or_of_no_other_than_the_table(
+    in_table: tuple[str, Version] | None, in_journal: tuple[str, Version], stays: bool
+) -> None:
+    rows = [PageResult("a.pdf", 0, "failed", "other", 3)]
+    if in_table is not None:
+        doc_id, (size, mtime_ns) = in_table
+        rows.append(PageResult("a.pdf", 1, "ok", doc_id, 3, attempts=1, file_bytes=size, file_mtime_ns=mtime_ns))
+    overlay = Overlay(KnownRows([pa.Table.from_pylist([*map(to_row, rows)], schema=PAGE_SCHEMA)]))
+    overlay.put("a.pdf", read := known_row(1, *in_journal))
+    overlay.drop_outdated(lambda source: {"a.pdf": NOW}[source])
+    assert overlay.find("a.pdf", 1) == (read if stays else known_row(1, *in_table, place=1) if in_table else None)
+    assert [*overlay.sources()] == (["a.pdf"] if stays else [])
+
+
+def test_a_page_does_not_count_as_worse_if_the_row_that_was_worse_no_longer_counts() -> None:
+    rows = [PageResult("a.pdf", 0, "ok", "new", 1, file_bytes=2, file_mtime_ns=20)]
+    overlay = Overlay(KnownRows([pa.Table.from_pylist([*map(to_row, rows)], schema=PAGE_SCHEMA)]))
+    overlay.put("a.pdf", KnownRow(0, "failed", "old", 1, 1, -1, *BEFORE, "damaged"))
+    assert [*overlay.worse_pages("a.pdf")] == [0]
+    overlay.drop_outdated(lambda source: NOW)
+    assert not overlay.worse_pages("a.pdf")

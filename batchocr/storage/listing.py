@@ -1,0 +1,111 @@
+"""The documents of an input as columns: as objects, a million of them take half a gigabyte."""
+
+from __future__ import annotations
+
+import copy
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from batchocr.data import Document, valid_text
+from batchocr.storage.uris import is_uri
+
+_AT_ONCE: Final = 4096
+"""How many Documents there are at a time while columns are filled, or read from the first to the last."""
+
+_COLUMNS: Final = pa.schema(
+    {"path": pa.binary(), "source": pa.string(), "size": pa.int64(), "mtime_ns": pa.int64(), "rare": pa.int32()}
+)
+"""Those of a Document, whose path need not be text; `rare` is the number of one that has more than these."""
+
+
+class Documents(Sequence[Document]):
+    """Documents, in order. Each is made when it is asked for; its `source` is valid text."""
+
+    def __init__(self, documents: Iterable[Document] = ()) -> None:
+        self._columns: list[pa.ChunkedArray] = _COLUMNS.empty_table().columns
+        self._rare: list[Document] = []
+        self._folder = ""
+        """What stands before each relative path."""
+        self.extend(documents)
+
+    def extend(self, documents: Iterable[Document]) -> None:
+        """Add documents behind those that are there."""
+        remaining = iter(documents)
+        batches = iter(lambda: list(islice(remaining, _AT_ONCE)), [])
+        more = pa.Table.from_batches(map(self._batch, batches), _COLUMNS)
+        self._columns = pa.concat_tables([pa.table(self._columns, _COLUMNS), more]).columns
+
+    def _batch(self, documents: Sequence[Document]) -> pa.RecordBatch:
+        columns = zip(*map(self._row, documents), strict=True)
+        pool = pa.system_memory_pool()  # Arrow's own holds twice as much for arrays that grow as they are filled
+        arrays = [
+            pa.array(values, kind, memory_pool=pool) for values, kind in zip(columns, _COLUMNS.types, strict=True)
+        ]
+        return pa.record_batch(arrays, schema=_COLUMNS)
+
+    def _row(self, document: Document) -> tuple[bytes, str, int | None, int | None, int | None]:
+        rare = None
+        if document.problem is not None or document.held is not None or document.pages is not None:
+            rare = len(self._rare)
+            self._rare.append(document)
+        path = document.path.encode("utf-8", "surrogatepass")
+        return path, valid_text(document.source), document.size, document.mtime_ns, rare
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __iter__(self) -> Iterator[Document]:
+        for batch in pa.table(self._columns, _COLUMNS).to_batches(max_chunksize=_AT_ONCE):
+            yield from map(self._document, *(column.to_pylist() for column in batch.columns))
+
+    def __getitem__(self, index: int) -> Document:  # type: ignore[override]  # nobody needs slices
+        return self._document(*(column[index].as_py() for column in self._columns))
+
+    def _document(self, path: bytes, source: str, size: int | None, mtime_ns: int | None, rare: int | None) -> Document:
+        if rare is None:
+            return Document(self._path(path), source, size=size, mtime_ns=mtime_ns)
+        return replace(self._rare[rare], path=self._path(path), source=source)
+
+    def _path(self, path: bytes) -> str:
+        text = path.decode("utf-8", "surrogatepass")
+        return self._folder + text if self._folder and not (os.path.isabs(text) or is_uri(text)) else text
+
+    @property
+    def sources(self) -> pa.ChunkedArray:
+        """The `source` of each, as Arrow strings."""
+        return self._columns[1]
+
+    def names(self) -> Iterator[str]:
+        """Yield the `source` of each."""
+        return (name for chunk in self.sources.iterchunks() for name in chunk.to_pylist())
+
+    def paths(self) -> Iterator[str]:
+        """Yield the `path` of each."""
+        return (self._path(path) for chunk in self._columns[0].iterchunks() for path in chunk.to_pylist())
+
+    def where(self, are: Iterable[bool]) -> Self:
+        """Those for which it says so. are: for each of them, in order."""
+        some, mask = copy.copy(self), pa.array(are, pa.bool_())
+        some._columns = [column.filter(mask) for column in self._columns]
+        return some
+
+    def below(self, folder: str) -> Self:
+        """The same documents, relative paths taken from there. folder: ends in a slash."""
+        same = copy.copy(self)
+        same._folder = folder
+        return same
+
+
+def repeated(values: Iterable[int | str]) -> list[int]:
+    """The indices of values that occur more than once, and by chance of a few others: only their hashes are kept."""
+    hashes = np.frombuffer(array("q", map(hash, values)), np.int64)
+    ordered = np.sort(hashes)
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    return np.flatnonzero(np.isin(hashes, again)).tolist() if len(again) else []
