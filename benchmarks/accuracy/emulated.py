@@ -30,6 +30,7 @@ from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import find_documents
 from batchocr.planning.architecture import read_architecture
+from batchocr.tables.output import Output
 
 PARTS = ("vit", "attention", "language")
 _PROBABILITY_SCALE = 256.0
@@ -40,7 +41,7 @@ def read_emulated(folder: Path, config: Config, parts: Sequence[str], out: Path)
     """Read the folder's documents into `out` with an engine whose model computes these parts in fp8."""
     command = (sys.executable, "-m", "benchmarks.accuracy.emulated", ",".join(parts))
     with closing(Session(config, engine_command=command)) as session:
-        read_into_table(session, config, find_documents([str(folder)]), out, StopSwitch(), None)
+        read_into_table(session, config, find_documents([str(folder)]), Output(out), StopSwitch(), None)
 
 
 class EmulatedOps(Ops):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import benchmarks.attack
-from benchmarks.attack import documents, kills, markdown
+from benchmarks.attack import documents, kills, markdown, nights
 from benchmarks.attack.tally import Tally
 from benchmarks.record import RESULTS, Record, benchmark_parser
 
@@ -29,7 +29,7 @@ CAMPAIGNS = {
     "cut": Campaign(documents.cut, 20_000, 20),
     "markdown": Campaign(markdown.attack, 15_000, 20),
     "kills": Campaign(kills.attack, 90, 2),
-    "nights": Campaign(kills.nights, 40, 2),
+    "nights": Campaign(nights.attack, 200, 2),
 }
 
 

@@ -1,45 +1,19 @@
-"""Runs whose processes are killed at random moments until the table is there: it equals that of an undisturbed run.
-
-`kills` are first runs. `nights` continue a finished table, a file or a folder, over one document that is new, one that
-has changed, and one that is gone: half of them die at a random moment, half at a random call of those that give a file
-its name or make it last, so between the table's rename and the end of the journal, too.
-"""
+"""Runs whose processes are killed at random moments until the table is there: it equals that of an undisturbed run."""
 
 from __future__ import annotations
 
 import random
-import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-from batchocr.data import PageResult
 from benchmarks.attack.tally import Tally
 
 NUM_PAGES = 24
-_NIGHT_PAGES = 15
-_ROWS_PER_PART = 4
-_TABLES = ("table.parquet", "table/")
-_LAST_CALL = 12
-_DIE = """
-import os
-def counted(call):
-    def counting(*arguments, **options):
-        global left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), 9)
-        return call(*arguments, **options)
-    return counting
-left = {}
-for name in ("replace", "unlink", "fsync", "fdatasync"):
-    setattr(os, name, counted(getattr(os, name)))
-"""
 _MOST_FAULTS = 6
 """In one job: its last run is left alone."""
 _DEADLINE_S = 180.0
@@ -116,52 +90,6 @@ def attack(dice: random.Random, count: int, tally: Tally, folder: Path | None) -
                 tally.add("tables equal to an undisturbed run's")
             else:
                 tally.fault("another table than an undisturbed run's", out.read_bytes() if out.exists() else b"")
-
-
-def nights(dice: random.Random, count: int, tally: Tally, folder: Path | None) -> None:
-    """count: kills in all, as many for each kind of table, so perhaps one more. folder: unused."""
-    from tests.support.jobs import make_job, started
-    from tests.support.running import draw_pdf, read_rows, texts
-
-    def rows_of(out: Path) -> list[PageResult]:
-        return texts(sorted(read_rows(out), key=lambda row: (row.source, row.page_index or 0)))
-
-    with tempfile.TemporaryDirectory() as temporary:
-        job = make_job(Path(temporary), _NIGHT_PAGES)
-        first = Path(temporary, "first")
-        for name in _TABLES:
-            first.mkdir(exist_ok=True)
-            job.run(f"{first}/{name}", rows_per_part=_ROWS_PER_PART)
-        gone, changed, *_ = sorted(job.documents.iterdir())
-        gone.unlink()
-        draw_pdf(changed, "one that has changed")
-        draw_pdf(job.documents / "new.pdf", "a new one", "of two pages")
-        began_s = time.monotonic()
-        job.run(Path(temporary) / "anew.parquet")
-        night_s = time.monotonic() - began_s
-        expected = rows_of(Path(temporary) / "anew.parquet")
-        left = dict.fromkeys(_TABLES, -(-count // len(_TABLES)))
-        while name := max(left, key=lambda name: left[name]) if any(left.values()) else "":
-            shutil.rmtree(Path(temporary) / "night", ignore_errors=True)
-            shutil.copytree(first, Path(temporary) / "night")
-            out, is_killed = f"{temporary}/night/{name}", True
-            while is_killed:
-                num_calls = dice.choice((0, dice.randint(1, _LAST_CALL))) if left[name] else 0
-                before = _DIE.format(num_calls) if num_calls else ""
-                with started(job, out, "--prune", f"--rows-per-part={_ROWS_PER_PART}", before=before) as process:
-                    if left[name] and not num_calls and not _ends_within(process, dice.uniform(0, night_s)):
-                        process.kill()
-                    said = process.communicate(timeout=_DEADLINE_S)[1]
-                is_killed = process.returncode == -signal.SIGKILL
-                left[name] -= is_killed
-                if is_killed:
-                    tally.add(f"{name} killed {'at a call' if num_calls else 'at a moment'}")
-                elif process.returncode not in (0, 3):
-                    tally.fault(f"exit code {process.returncode}", said.encode(), ".txt")
-            if rows_of(Path(out)) == expected:
-                tally.add("tables equal to an undisturbed run's")
-            else:
-                tally.fault("another table than an undisturbed run's", said.encode(), ".txt")
 
 
 def _ends_within(process: subprocess.Popen[str], seconds: float) -> bool:

@@ -27,6 +27,7 @@ from batchocr.job.stats.report import Report
 from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
 from batchocr.processes.meter import Meter
+from batchocr.tables.output import Output
 from benchmarks import ROOT
 from benchmarks.loading import load, note_kernels
 from benchmarks.options import add_engine_options, engine_options, peak_tflops
@@ -46,7 +47,7 @@ def run(session: Session, inputs: Sequence[str], *, limit: int | None = None) ->
     config = for_call(session.config, {"limit": limit})
     with tempfile.TemporaryDirectory() as folder:
         found, out = find_inputs(config, inputs), Path(folder) / "results.parquet"
-        return read_into_table(session, config, found, out, StopSwitch(), None)
+        return read_into_table(session, config, found, Output(out), StopSwitch(), None)
 
 
 def copied(inputs: Sequence[str], copies: int, folder: Path) -> list[str]:

@@ -25,8 +25,8 @@ from batchocr.data import Block, PageResult
 from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.pages.input.render import open_document
 from batchocr.tables.schema import RunMetadata
-from batchocr.tables.table import table_for
 from benchmarks.record import Record, benchmark_parser
+from tests.support.tables import put_table
 
 DPI = 200
 _PAGE = (595, 842)
@@ -68,7 +68,7 @@ def make_table(folder: Path, documents: int) -> Path:
     size = document.render(1).image.size
     document.close()
     rows = [row for number, path in enumerate(paths) for row in rows_of(path, number, size)]
-    table_for(table := folder / "t.parquet").write(table, rows, _METADATA)
+    put_table(table := folder / "t.parquet", rows, _METADATA)
     return table
 
 

@@ -29,11 +29,11 @@ import pymupdf
 from batchocr.config import Config
 from batchocr.data import Block, PageResult
 from batchocr.job.session import Session
+from batchocr.tables.known import Kept
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, to_json, to_row
-from batchocr.tables.settled import Kept
-from batchocr.tables.table import table_for
 from benchmarks import QUICK_MODEL, ROOT
 from benchmarks.record import Record, benchmark_parser
+from tests.support.tables import put_table
 
 _PER_FOLDER = 1000
 _BLOCKS = 14
@@ -178,7 +178,7 @@ def make_table(archive: Archive, out: Path) -> None:
     """Write the table of a finished run. A folder of parts is made of a file, as a user would."""
     file = out if out.suffix else out.with_suffix(".parquet")
     rows = Kept(0, 2 * len(archive.sources))
-    table_for(file).write(file, [rows], metadata_of(archive.folder), earlier=MadeUp(archive, file.suffix))
+    put_table(file, [rows], metadata_of(archive.folder), earlier=MadeUp(archive, file.suffix))
     if file != out:
         merge = [sys.executable, "-m", "batchocr", "merge", file, "--out", f"{out}/", "--overwrite", "-q"]
         subprocess.run(merge, check=True, cwd=ROOT)
