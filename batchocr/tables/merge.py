@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
@@ -128,7 +128,8 @@ def _merged_order(
     first_preferred = int(tables.starts[num_others])
     keyed = heapq.merge(*(_keyed(tables.documents(part), places) for part in range(len(parts))), key=itemgetter(0))
     for key, pieces in groupby(keyed, key=itemgetter(0)):
-        rows = sorted(chain.from_iterable(piece for _, piece in pieces), key=tables.page_index.__getitem__)
+        rows = [number for _, piece in pieces for number in piece]
+        rows.sort(key=tables.page_index.__getitem__)
         if max(rows) >= first_preferred:
             rows = _chosen(tables, parts, first_preferred, rows, not_taken)
         order.extend(rows)

@@ -186,6 +186,14 @@ def test_an_audit_or_a_list_of_pages_that_is_a_pipe_is_an_error_and_not_waited_f
             read(out)
 
 
+def test_a_row_group_says_the_least_and_the_largest_source_and_page_and_of_no_text(tmp_path: Path) -> None:
+    parquet.write(path := tmp_path / "table.parquet", PAGES, METADATA)
+    group = pq.read_metadata(path).row_group(0)
+    columns = (group.column(number) for number in range(group.num_columns))
+    said = {column.path_in_schema for column in columns if column.statistics and column.statistics.has_min_max}
+    assert {"source", "page_index", "status"} <= said <= {"source", "page_index", "status", "doc_id", "error_kind"}
+
+
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [
