@@ -89,11 +89,15 @@ class Output:
         """Take note of the table that is there, which alone will be replaced, once other runs are locked out. Returns
         what a run that was killed after its commit has not reported of it, as far as its journal does not say it (see
         `Commit.worse`). Raises OutputError."""
-        if self._work_folder != self._folder:
-            for file in self._work_folder.glob("*.tmp"):  # of killed runs
-                file.unlink(missing_ok=True)
+        self._clear()
         self.tag, self._there = self._seen()
         return {}
+
+    def _clear(self) -> None:
+        """Remove what killed runs were making, in a folder that is for this output alone."""
+        if self._work_folder != self._folder:
+            for file in self._work_folder.glob("*.tmp"):
+                file.unlink(missing_ok=True)
 
     def put_report(self, report: Path | None) -> None:
         """Put the report where the table is; None if there is none, and that of an earlier run goes. Raises
@@ -203,9 +207,10 @@ class Output:
     def _swap(self, record: Record) -> None:
         """Replace the record. If another one is there, it may be this one, as the answer of a store can be lost."""
         try:
-            self._place.swap(self._layout.record, record.to_line(), self.tag or None)
+            self.tag = self._place.swap(self._layout.record, record.to_line(), self.tag or None)
         except StaleError:
-            if self._seen()[1] != record.commit:
+            self.tag, there = self._seen()
+            if there != record.commit:
                 raise
         self._there = record.commit
 

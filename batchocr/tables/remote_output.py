@@ -134,6 +134,7 @@ class StoredOutput(Output):
             file.unlink()
 
     def begin(self) -> Mapping[str, int]:
+        self._clear()
         is_unreported = self._other is not None and self._other.run == self._there.run
         return self._there.worse if is_unreported else {}
 

@@ -16,7 +16,7 @@ import pytest
 import batchocr
 from batchocr.errors import OutputError, OutputMismatchError, UsageError
 from batchocr.tables.earlier import metadata_of_rows
-from batchocr.tables.files import OWN_FOLDER, journal_path, record_path
+from batchocr.tables.files import OWN_FOLDER, journal_path, record_path, report_path
 from batchocr.tables.opened import open_rows
 from tests.support import stand_in
 from tests.support.jobs import Job, started
@@ -233,7 +233,7 @@ def test_a_run_that_failed_before_it_had_a_row_leaves_a_folder_that_can_be_used(
     archive: Path, usual: dict[str, Any]
 ) -> None:
     (archive / "failed").mkdir()
-    shutil.copy(archive / "table" / "report.json", archive / "failed")
+    shutil.copy(report_path(archive / "table"), archive / "failed")
     assert batchocr.run(archive / "in", out=archive / "failed", **usual).complete
 
 
@@ -252,7 +252,7 @@ def test_parts_that_a_killed_run_has_left_are_cleared_away(archive: Path, usual:
 def test_the_report_of_a_folder_is_named_where_it_is(archive: Path, usual: dict[str, Any]) -> None:
     for out in (archive / "table", f"{archive}/table/"):
         done = run_command(archive / "in", "--out", out, "--model", usual["model"], "--dpi", "72")
-        assert f"the report {archive}/table/report.json" in done.stderr
+        assert f"the report {archive}/table/{OWN_FOLDER}/report.json" in done.stderr
 
 
 @pytest.mark.long
