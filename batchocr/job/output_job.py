@@ -66,7 +66,7 @@ def read_into_table(
         documents=found.documents,
     ) as journal:
         remove_leftovers(files_of(out, report_file))
-        journal.worsened |= output.begin()
+        output.begin()
         output.settle(journal.earlier)
 
         def on_load() -> None:
@@ -80,8 +80,7 @@ def read_into_table(
                 _read(run, journal, progress)
             _require_time(run)
             warn_of_documents_without_rows(run.plan, config)
-            journal.worsened |= count_worsened(run.plan, journal)
-            warn_of_worsened(journal.worsened)
+            journal.worsened = {**output.unreported(journal.worsened), **count_worsened(run.plan, journal)}
             sources, newest = find_newest(run.plan, journal, prune=config.prune) or ([], None)
             if run.plan.is_complete:
                 require_rows(run.plan, config)
@@ -97,6 +96,7 @@ def read_into_table(
         except Exception as error:
             _report_failure(run, error, report_file, table)
             raise
+        warn_of_worsened(journal.worsened)
         worsened, num_pages = len(journal.worsened), sum(journal.worsened.values())
         report = replace(report, table=table, newest=newest, worse_documents=worsened, worse_pages=num_pages)
         write_report(report, report_file)

@@ -85,13 +85,16 @@ class Output:
                 require_writable(self._folder / self._layout.staged("", Part(0, "0" * 16, 0)))
         self.tag, self._there = self._seen()
 
-    def begin(self) -> Mapping[str, int]:
-        """Take note of the table that is there, which alone will be replaced, once other runs are locked out. Returns
-        what a run that was killed after its commit has not reported of it, as far as its journal does not say it (see
-        `Commit.worse`). Raises OutputError."""
+    def begin(self) -> None:
+        """Take note of the table that is there, which alone will be replaced, once other runs are locked out. Raises
+        OutputError."""
         self._clear()
         self.tag, self._there = self._seen()
-        return {}
+
+    def unreported(self, of_journal: Mapping[str, int]) -> Mapping[str, int]:
+        """What no run has reported yet of the table that is there (see `Commit.worse`). of_journal: what this run's
+        journal says of it, which is all that is known on a disk. Raises OutputError."""
+        return of_journal
 
     def _clear(self) -> None:
         """Remove what killed runs were making, in a folder that is for this output alone."""
@@ -152,7 +155,9 @@ class Output:
         """Put the table of these rows in place of the one that was there. earlier: the table of which rows are kept.
         worse: as in Commit. written: called with the digest of the table just before it takes its place. Raises
         StaleError if another one is there now, OutputError."""
-        commit = Commit(generation=self._there.generation + 1, run=self.run, worse=worse or {})
+        commit = Commit(
+            generation=self._there.generation + 1, run=self.run, worse=worse if worse and self._keeps_staged else {}
+        )
         if self._is_own_record:
             with atomic_file(self.path) as file:
                 written(parquet.write_into(file, rows, metadata, earlier))

@@ -49,7 +49,8 @@ class Commit:
     run: str = ""
     """The run that did it, which is the first to know that it did."""
     worse: Mapping[str, int] = field(default_factory=dict)
-    """By document, how many pages came out worse than in the table before."""
+    """By document, how many pages came out worse than in the table before; in a store, where no journal says it, and
+    until a run has reported it."""
     removed: tuple[str, ...] = ()
     """Parts of the table before that are none of this one."""
     parts: Mapping[str, Part] = field(default_factory=dict)

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ from batchocr.tables.layout import Layout
 from batchocr.tables.output import Output
 from batchocr.tables.parts import has_table, require_ours
 from batchocr.tables.place import replaced_meanwhile
-from batchocr.tables.record import Commit, Part
+from batchocr.tables.record import Commit, Part, parse_record
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.store_place import StorePlace, Writer
 from batchocr.tables.stored import fetch_all, fetch_file, fetch_looked_at, fetch_recorded, fetching
@@ -133,10 +134,15 @@ class StoredOutput(Output):
         for file in folder.iterdir():
             file.unlink()
 
-    def begin(self) -> Mapping[str, int]:
+    def begin(self) -> None:
         self._clear()
-        is_unreported = self._other is not None and self._other.run == self._there.run
-        return self._there.worse if is_unreported else {}
+
+    def unreported(self, of_journal: Mapping[str, int]) -> Mapping[str, int]:
+        tag, there = self._seen()
+        if there.run != self._there.run:  # it is another one, of which the run that made it reports
+            return {}
+        self.tag, self._there = tag, there
+        return there.worse
 
     def settle(self, table: StoredTable | None) -> None:
         if self._displaced or (self._other is not None and self._other.run == self._there.run):
@@ -150,7 +156,7 @@ class StoredOutput(Output):
         except OutputError as error:
             if self._seen()[0] != self.tag:  # so that parts are not what they were when this run began
                 raise StaleError(replaced_meanwhile(self.name)) from error
-            raise type(error)(f"{error}. What was read is kept, and the same command puts it") from error
+            raise type(error)(f"{error}. Nothing is lost, and the same command puts the table") from error
 
     def put_report(self, report: Path | None) -> None:
         if report == report_path(self.path):
@@ -158,6 +164,16 @@ class StoredOutput(Output):
             report.unlink()
         else:
             self._place.remove(self._layout.report)  # of an earlier run
+        if self._there.worse:
+            self._say_reported()
+
+    def _say_reported(self) -> None:
+        """Take from the record what came out worse, unless another run has replaced it, who reports it then."""
+        line, tag = self._store.get(self._layout.record) or (b"", "")
+        if tag == self.tag and (record := parse_record(line, self.name, self._layout.table)):
+            reported = replace(record, commit=replace(record.commit, worse={}))
+            with suppress(StaleError):
+                self.tag = self._store.swap(self._layout.record, reported.to_line(), tag)
 
     def close(self) -> None:
         with suppress(OutputError):

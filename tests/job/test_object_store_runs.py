@@ -208,7 +208,7 @@ def test_a_table_that_cannot_be_put_is_put_by_the_same_command(
 ) -> None:
     put_pages(store, "refused", tmp_path, "in/a.pdf")
     refusing = first(99, answering("403 Forbidden", "AccessDenied"), method="PUT", ending="/t.parquet.meta.json")
-    with store.failing(refusing), pytest.raises(OutputError, match=r"access is denied.*What was read is kept"):
+    with store.failing(refusing), pytest.raises(OutputError, match=r"access is denied.*Nothing is lost"):
         batchocr.run("s3://refused/in/", out="s3://refused/t.parquet", work_dir=work, **options)
     assert "t.parquet" not in store.keys("refused")
     report = batchocr.run("s3://refused/in/", out="s3://refused/t.parquet", work_dir=work, **options)

@@ -172,6 +172,15 @@ def test_a_run_that_finds_another_at_work_says_whose_it_is_and_since_when(archiv
     assert said.index(line) < said.index("came out worse")
 
 
+def test_what_came_out_worse_is_said_once_though_the_runs_that_were_to_say_it_were_killed(archive: Archive) -> None:
+    night = archive.night(FOLDER, NIGHT)
+    with night.machine("one") as one, night.machine("another") as another, night.machine("third") as third:
+        assert night.run(one, request=night.expected.num_requests - 3).is_killed  # the table is there, no report of it
+        assert night.run(another, request=4).is_killed
+        said = [night.run(machine).said.count("came out worse") for machine in (third, one, another)]
+    assert said == [1, 0, 0]
+
+
 @pytest.mark.parametrize("form", [FILE, pytest.param(LINES, marks=pytest.mark.long), FOLDER])
 def test_a_reader_that_is_at_work_while_a_table_is_replaced_sees_one_version_of_it_or_is_told(
     archive: Archive, form: str

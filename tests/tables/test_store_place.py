@@ -96,6 +96,15 @@ def test_a_conflict_with_a_put_that_comes_to_nothing_is_tried_again(place: Store
         place.swap("table.json", b"two", tag)
 
 
+def put(work: Path, out: str) -> None:
+    """A run that has one row."""
+    output = output_at(out, work)
+    output.prepare()
+    output.begin()
+    output.commit([PageResult("a.pdf", 0, "ok")], METADATA, rows_per_part=9)
+    output.close()
+
+
 def test_a_commit_whose_answer_is_lost_is_made(place: StorePlace, store: ObjectStore, tmp_path: Path) -> None:
     for row in ("one", "two"):
         output = output_at("s3://places/out/table.jsonl", tmp_path)
@@ -222,6 +231,28 @@ def test_with_credentials_that_only_pyarrow_finds_one_run_may_write(
     assert store.get(BUCKET, f"out/{RUN}") == b""
     [said] = caplog.messages
     assert "takes no puts on conditions, as only pyarrow reaches it: only one run at a time" in said
+
+
+def test_parts_that_cannot_be_removed_are_not_overwritten_by_other_parts(
+    place: StorePlace, store: ObjectStore, tmp_path: Path
+) -> None:
+    put(tmp_path, "s3://places/out/")
+    with store.failing(denying("delete")):
+        output_at("s3://places/out/", tmp_path).prepare()
+        with pytest.raises(StoreRefusesError, match="nothing can be removed there, and other programs would read both"):
+            output_at("s3://places/out/", tmp_path).prepare(overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "table.jsonl", ""])
+def test_a_table_that_the_version_before_made_and_did_not_put_is_not_hidden(
+    place: StorePlace, store: ObjectStore, tmp_path: Path, name: str
+) -> None:
+    out = f"s3://places/out/{name}"
+    made = output_at(out, tmp_path).path
+    (made / "part-000000-0123456789abcdef.parquet" if not name else made).write_bytes(b"rows")
+    with pytest.raises(OutputError) as raised:
+        output_at(out, tmp_path).prepare()
+    assert f"`batchocr merge {made} --out {out} --overwrite`" in str(raised.value)
 
 
 # Who writes
