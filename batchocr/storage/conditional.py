@@ -1,8 +1,8 @@
 """Small objects, read with a tag of their version, and put on the condition that this is still the one that is there.
 
-pyarrow's file systems cannot do that, obstore can. But it hangs in a child that is forked after its use, and the caller
-may fork: so it runs in a process of its own (`conditional_process`), which is started when it is first needed, and by a
-fork anew. COPY and DELETE go there, too: pyarrow's DELETE puts an empty object in place of the folder.
+pyarrow's file systems cannot do that, obstore can, which is loaded when it is first needed. COPY and DELETE are its
+work, too: pyarrow's DELETE puts an empty object in place of the folder. In a child that is forked after its use it
+hangs, so it is not used there.
 """
 
 from __future__ import annotations
@@ -10,25 +10,30 @@ from __future__ import annotations
 import configparser
 import json
 import os
-import subprocess
-import sys
+import re
 from contextlib import suppress
+from datetime import timedelta
 from functools import cache
-from multiprocessing.connection import Pipe
-from pathlib import Path
-from threading import Lock
 from typing import Any
-from weakref import finalize
 
-from batchocr.errors import ChangedError, UnavailableError
-from batchocr.machine import job_signals_blocked
+from batchocr.errors import ChangedError, UnreadableError
 from batchocr.storage.objects import reasons, s3_location
 from batchocr.storage.uris import parse_uri
 
-_PROGRAM = str(Path(__file__).with_name("conditional_process.py"))
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _ASKED_FOR = ("role_arn", "sso_session", "sso_start_url", "credential_process")
 """What says in a profile how to get credentials: pyarrow does, obstore does not."""
+
+_RETRIES: Any = {"max_retries": 6, "retry_timeout": timedelta(seconds=30)}
+_TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "60s", "timeout": "30m"}
+"""A store may be silent for long while it copies."""
+_NO_PROXY = {"proxy_url": "http://none", "proxy_excludes": "*,0.0.0.0/0,::/0"}
+"""For S3: pyarrow's client for that goes past the proxies that the environment names, its others through them."""
+
+_CODES = re.compile(r"status code: \d{3}|<Code>\w{1,60}</Code>|HTTP error: |Received redirect|empty path segment")
+"""What may be repeated of an error. What a store says in full may quote a signature."""
+_NO_CREDENTIALS = re.compile(r"Error performing (\w+ http://(169\.254\.|metadata)|token request)")
+"""What is in an error if there were no credentials, so that the cloud's own service was asked for some."""
 
 
 def is_possible(text: str) -> bool:
@@ -64,55 +69,45 @@ def remove(text: str) -> None:
 
 def _ask(function: str, text: str, *arguments: object, **options: object) -> tuple[bytes, str]:
     """The content and the tag that a function of obstore returns for an object, if it returns any."""
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
     uri = parse_uri(text)
-    store = f"{uri.scheme.replace('gcs', 'gs')}://{uri.authority}", json.dumps(_settings(uri.scheme, uri.authority))
+    if _first_user() != os.getpid():
+        raise UnreadableError(
+            f"{uri}: a process that was forked from one that has used a store cannot: start it by `spawn`, or as a "
+            "command"
+        )
     try:
-        process = _process(uri.scheme, os.getpid())
-        answer: tuple[bytes, str] | OSError = process.ask((store, function, (uri.key, *arguments), options))
-    except (EOFError, OSError):
-        raise UnavailableError(
-            f"{uri}: the process that asks the store ended before it answered: see whether memory is short"
-        ) from None
-    if isinstance(answer, FileExistsError):
-        raise ChangedError(f"{uri} was replaced meanwhile")
-    with reasons(uri):
-        if isinstance(answer, OSError):
-            raise answer
-    return answer
-
-
-class _Process:
-    """The process in which obstore runs, which any thread may ask. Its standard input carries nothing: it ends with
-    that, which is when nothing refers to this object any more, or this process ends, however that does."""
-
-    def __init__(self, scheme: str) -> None:
-        """scheme: of the stores that it is to be asked for."""
-        # pyarrow's client for S3 goes past the proxies that the environment names, its others through them.
-        environment = {
-            name: value for name, value in os.environ.items() if scheme != "s3" or not name.lower().endswith("_proxy")
-        }
-        self._connection, its = Pipe()
-        self._asking = Lock()
-        command = [sys.executable, "-P", _PROGRAM, str(its.fileno())]
-        with its, job_signals_blocked():
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[its.fileno()], env=environment)
-        finalize(self, process.communicate)
-
-    def ask(self, request: object) -> Any:
-        """The answer. Raises EOFError, OSError if the process has ended."""
-        with self._asking:
-            try:
-                self._connection.send(request)
-                return self._connection.recv()
-            except BaseException:  # nobody takes the answer that may still come: later requests go to another process
-                self._connection.close()
-                _process.cache_clear()
-                raise
+        found = getattr(obstore, function)(_store(uri.scheme, uri.authority), uri.key, *arguments, **options)
+        version, content = (found.meta, bytes(found.bytes())) if function == "get" else (found or {}, b"")
+        # Some stores compare the one, some the other.
+        return content, json.dumps({name: version[name] for name in ("e_tag", "version") if version.get(name)})
+    except (AlreadyExistsError, PreconditionError):
+        raise ChangedError(f"{uri} was replaced meanwhile") from None
+    except (BaseError, OSError, ValueError, TypeError, NotImplementedError) as error:
+        said = str(error)
+    with reasons(uri):  # as pyarrow's client says them
+        codes = " ".join(_CODES.findall(said)).replace("status code:", "HTTP status")
+        raise OSError("CREDENTIALS" if _NO_CREDENTIALS.search(said) else codes)
 
 
 @cache
-def _process(scheme: str, pid: int) -> _Process:
-    return _Process(scheme)
+def _first_user() -> int:
+    """The process that has used obstore first, also in its forks."""
+    return os.getpid()
+
+
+@cache
+def _store(scheme: str, authority: str) -> Any:
+    from obstore.store import from_url
+
+    config: Any = _settings(scheme, authority) or {}
+    client_options: Any = {**_TIMEOUTS, "allow_http": config.get("endpoint", "").startswith("http:")}
+    if scheme == "s3":
+        client_options |= _NO_PROXY
+    url = f"{scheme.replace('gcs', 'gs')}://{authority}"
+    return from_url(url, config=config, client_options=client_options, retry_config=_RETRIES)
 
 
 @cache

@@ -95,7 +95,7 @@ def used(store: ObjectStore) -> Iterator[ObjectStore]:
 
 def _forget_clients() -> None:
     """Have the next request made with the environment as it is then."""
-    for cached in (objects._file_system, conditional._settings, conditional._process):
+    for cached in (objects._file_system, conditional._settings, conditional._store):
         cached.cache_clear()
 
 
