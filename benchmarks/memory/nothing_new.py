@@ -2,8 +2,7 @@
 
     python -m benchmarks.memory.nothing_new --rows 10000000 --documents 1000000
 
-The rows are short, and the listing is made in memory, as that of a store: nothing but the table, a folder of parts, is
-on the disk.
+The rows are short, and the listing is made in memory, as that of a store: nothing but the table is on the disk.
 """
 
 from __future__ import annotations
@@ -60,14 +59,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--documents", type=int, default=100_000)
+    parser.add_argument("--file", action="store_true", help="the table is one file, not a folder of parts")
     parser.add_argument("--table", type=Path, help=argparse.SUPPRESS)  # in the process that is measured
     given = parser.parse_args()
     if given.table:
         night(given.table, given.documents)
         return
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "table"
-        out.mkdir()
+        out = Path(folder) / ("table.parquet" if given.file else "table")
+        if not given.file:
+            out.mkdir()
         with closing(Session(CONFIG)) as session:
             metadata = replace(session.metadata, selection={})
         put_table(out, rows(given.documents, given.rows // given.documents), metadata, rows_per_part=16_384)
