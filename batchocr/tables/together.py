@@ -6,6 +6,7 @@ open at a time; of those whose rows alternate, as many as this process may open.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -126,7 +127,8 @@ class InOrder:
 
     def begin_of_document(self, row: int) -> int:
         """The first row from this one on with which a document begins, or the number of rows."""
-        return int(self._first[np.searchsorted(self._first, min(row, len(self._order)))])
+        at = bisect_left(self._first, min(row, len(self._order)))  # numpy's would convert all of them, each time
+        return int(self._first[at])
 
     def groups(self) -> list[Kept]:
         """All rows, some whole documents at a time."""
