@@ -241,6 +241,16 @@ def test_a_merge_that_was_killed_after_its_commit_is_finished_by_one_that_finds_
     assert not [*tmp_path.rglob("*.new"), *tmp_path.glob(f"{name}.*.tmp")]
 
 
+def test_a_table_in_json_lines_that_has_not_taken_its_name_is_not_taken_for_that_of_before_if_both_are_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = write_table(tmp_path / "table.jsonl", [text_row("a.pdf", 0)])
+    with monkeypatch.context() as patched, suppress(OutputError):
+        patched.setattr(DiskPlace, "copy", raising(OutputError("killed")))
+        write_table(out, [text_row("b.pdf", 0)])
+    assert rows_of(out) == [text_row("b.pdf", 0)]
+
+
 def test_with_all_parts_lost_a_table_is_not_an_empty_one(out: Path, tmp_path: Path) -> None:
     for part in parts(out):
         part.unlink()
