@@ -214,7 +214,7 @@ class PartsTable:
         self._last: tuple[str, parquet.ParquetTable] | None = None
         self._require_no_others()
         names = [*record.commit.parts] or part_names(folder)
-        allow_open_files(_OTHER_FILES + min(len(names), _MOST_HELD))
+        most_held = min(_MOST_HELD, allow_open_files(_OTHER_FILES + min(len(names), _MOST_HELD)) - _OTHER_FILES)
         lengths = []
         with ExitStack() as undo:
             undo.callback(self.close)
@@ -225,7 +225,7 @@ class PartsTable:
                     lengths.append(part.num_rows)
                     if name not in self.parts:
                         self.parts[name] = Part(self._paths[name].stat().st_size, part.digest, 0)
-                    if len(self._held) < _MOST_HELD and (held := part.held()) is not None:
+                    if len(self._held) < most_held and (held := part.held()) is not None:
                         self._held[name] = held
             undo.pop_all()
         self._starts = [0, *accumulate(lengths)]

@@ -8,6 +8,8 @@ import os
 import re
 import resource
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -382,3 +384,14 @@ def test_more_parts_than_files_may_be_open_are_written(tmp_path: Path) -> None:
         code, _, said = said_by("merge", table, "--out", out, "--rows-per-part", "1")
     assert (code, len(parts(out))) == (0, len(rows)), said
     assert rows_of(out) == rows
+
+
+def test_more_parts_than_files_may_ever_be_open_are_read_and_files_are_left_for_what_is_made_of_them(
+    tmp_path: Path,
+) -> None:
+    table = write_table(tmp_path / "table.parquet", [text_row(f"{number:04}.pdf", 0) for number in range(80)])
+    said_by("merge", table, "--out", f"{tmp_path}/parts/", "--rows-per-part", "1")
+    merge = [sys.executable, "-m", "batchocr", "merge", tmp_path / "parts", "--out", tmp_path / "again.parquet"]
+    done = subprocess.run(["prlimit", "--nofile=64:64", *merge], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert rows_of(tmp_path / "again.parquet") == rows_of(table)
