@@ -250,8 +250,7 @@ def fetch_tables(name: str) -> list[Path]:
     in natural order. Other files are left out, unless they are named themselves. The copies are deleted when the
     process ends. Raises OutputError, UsageError."""
     prefix, named = f"{name.rstrip('/')}/", name.lower().endswith(TABLE_SUFFIXES)
-    may_be_folder = not named and not WILDCARD.search(name)
-    if may_be_folder and (table := _fetch_whole(prefix, Layout())) is not None:
+    if not named and (table := _fetch_whole(prefix, Layout())) is not None:
         return [table]
     try:
         found = _uris(name)
@@ -261,6 +260,7 @@ def fetch_tables(name: str) -> list[Path]:
     except PageError as error:
         raise of_store(error, str(error)) from error
     uris.sort(key=natural_key)
+    may_be_folder = not named and not WILDCARD.search(name)
     folder = new_folder() if may_be_folder and any(map(is_cluster_part, map(os.path.basename, uris))) else None
     paths = fetch_all(partial(_fetch_one, folder), uris)
     fetched = [path for path in paths if named or could_be_table(path)]
@@ -301,8 +301,9 @@ def _fetch_one(folder: Path | None, uri: str) -> Path:
 
 
 def _uris(name: str) -> list[str]:
-    if WILDCARD.search(name):
-        return [found.uri for found in documents_matching(name, SkippedFiles())]
-    if (found := look_at(name)) is not None:
-        return [found.uri]
-    return [found.uri for found in list_below(name, recursive=False)]
+    is_glob = WILDCARD.search(name) is not None  # unless an object has this very name
+    with suppress(*[NotFoundError] if is_glob else ()):
+        if (object_there := look_at(name)) is not None:
+            return [object_there.uri]
+    below = documents_matching(name, SkippedFiles()) if is_glob else list_below(name, recursive=False)
+    return [found.uri for found in below]

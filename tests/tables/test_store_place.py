@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import batchocr
 from batchocr.data import PageResult
 from batchocr.errors import ExitCode, OutputError, StaleError, StoreRefusesError, StoreUnavailableError
 from batchocr.storage import conditional
 from batchocr.tables.remote_output import output_at
 from batchocr.tables.store_place import StorePlace
-from tests.support.documents import METADATA
+from tests.support.documents import METADATA, text_row, write_table
 from tests.support.object_store import (
     SECRET,
     Fault,
@@ -24,6 +25,7 @@ from tests.support.object_store import (
     ignoring_conditions,
     losing_answers,
 )
+from tests.support.running import said_by
 
 BUCKET, RUN = "places", ".batchocr/run.json"
 
@@ -253,6 +255,15 @@ def test_a_table_that_the_version_before_made_and_did_not_put_is_not_hidden(
     with pytest.raises(OutputError) as raised:
         output_at(out, tmp_path).prepare()
     assert f"`batchocr merge {made} --out {out} --overwrite`" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["scans [1].parquet", "scans [1].jsonl", "scans [1]/", "scans?/"])
+def test_a_table_whose_name_looks_like_a_glob_is_found(
+    place: StorePlace, store: ObjectStore, tmp_path: Path, name: str
+) -> None:
+    rows, out = [text_row("a.pdf", 0)], f"s3://places/out/{name}"
+    assert said_by("merge", write_table(tmp_path / "table.parquet", rows), "--out", out)[0] == 0
+    assert list(batchocr.open_table(out).rows()) == rows
 
 
 # Who writes
