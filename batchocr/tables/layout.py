@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from batchocr.errors import OutputError
+from batchocr.tables.atomic import reading
 from batchocr.tables.files import OWN_FOLDER, is_folder
+from batchocr.tables.parquet import said_digest
 from batchocr.tables.place import DiskPlace
 from batchocr.tables.record import Part, Record, parse_record
 
@@ -72,14 +73,16 @@ def layout_of(out: Path) -> tuple[Path, Layout]:
 
 
 def tag_of(out: Path) -> str:
-    """By which what is at `out` is known, as long as it is the same; empty if nothing is."""
+    """By which what is at `out` is known, as long as it is the same, also as a copy; empty if nothing is. Raises
+    OutputError."""
     folder, layout = layout_of(out)
     if out.suffix.lower() != ".parquet":
         return (DiskPlace(folder).get(layout.record) or (b"", ""))[1]
-    with suppress(OSError):
-        at = os.stat(out)
-        return f"{at.st_dev}:{at.st_ino}:{at.st_size}:{at.st_mtime_ns}"
-    return ""
+    if not out.is_file():
+        return ""
+    with reading(out), out.open("rb") as file:
+        at = os.fstat(file.fileno())
+        return said_digest(file) or f"{at.st_size}:{at.st_mtime_ns}"
 
 
 def read_record(out: Path) -> Record | None:

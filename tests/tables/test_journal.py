@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import resource
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -307,7 +308,7 @@ def test_a_journal_that_is_removed_meanwhile_is_noticed(out: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["results.parquet", "results.jsonl"])
-def test_a_run_that_overwrites_goes_on_if_it_was_killed_just_before_its_table_took_the_place_of_another(
+def test_a_run_that_overwrites_goes_on_if_it_was_killed_before_its_table_took_the_place_of_another_and_all_was_copied(
     tmp_path: Path, name: str
 ) -> None:
     out, other = tmp_path / name, replace(METADATA, settings_fingerprint="b" * 64)
@@ -315,6 +316,9 @@ def test_a_run_that_overwrites_goes_on_if_it_was_killed_just_before_its_table_to
     with open_journal(out, other, overwrite=True) as journal:
         journal.append(FIRST)
         journal.end("0" * 64)
+    for file in [*tmp_path.iterdir()]:
+        shutil.copy(file, tmp_path / "copied")
+        (tmp_path / "copied").replace(file)
     with open_journal(out, other) as journal:
         assert journal.earlier is None
         assert journal.read("a.pdf", 0) == FIRST
