@@ -80,7 +80,8 @@ def read_into_table(
                 _read(run, journal, progress)
             _require_time(run)
             warn_of_documents_without_rows(run.plan, config)
-            journal.worsened = {**output.unreported(journal.worsened), **count_worsened(run.plan, journal)}
+            unreported = output.unreported(journal.worsened)
+            journal.worsened = {**(unreported if journal.earlier else {}), **count_worsened(run.plan, journal)}
             sources, newest = find_newest(run.plan, journal, prune=config.prune) or ([], None)
             if run.plan.is_complete:
                 require_rows(run.plan, config)

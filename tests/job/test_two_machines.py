@@ -181,6 +181,15 @@ def test_what_came_out_worse_is_said_once_though_the_runs_that_were_to_say_it_we
     assert said == [1, 0, 0]
 
 
+def test_what_came_out_worse_in_a_table_that_is_overwritten_is_none_of_the_new_one(archive: Archive) -> None:
+    night = archive.night(FOLDER, NIGHT)
+    with night.machine("one") as one, night.machine("another") as another:
+        assert night.run(one, request=night.expected.num_requests - 3).is_killed
+        night.order = ANEW
+        end = night.run(another)
+    assert (end.code, "worse" in end.said) == (0, False)
+
+
 @pytest.mark.parametrize("form", [FILE, pytest.param(LINES, marks=pytest.mark.long), FOLDER])
 def test_a_reader_that_is_at_work_while_a_table_is_replaced_sees_one_version_of_it_or_is_told(
     archive: Archive, form: str
