@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from batchocr.errors import ChangedError, UnreadableError
-from batchocr.storage.objects import reasons, s3_location
+from batchocr.storage.objects import asked, reasons, s3_location
 from batchocr.storage.uris import parse_uri
 
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
@@ -78,9 +78,13 @@ def _ask(function: str, text: str, *arguments: object, **options: object) -> tup
             f"{uri}: a process that was forked from one that has used a store cannot: start it by `spawn`, or as a "
             "command"
         )
-    try:
+
+    def ask() -> tuple[Any, bytes]:
         found = getattr(obstore, function)(_store(uri.scheme, uri.authority), uri.key, *arguments, **options)
-        version, content = (found.meta, bytes(found.bytes())) if function == "get" else (found or {}, b"")
+        return (found.meta, bytes(found.bytes())) if function == "get" else (found or {}, b"")
+
+    try:
+        version, content = asked(ask).result()
         # Some stores compare the one, some the other.
         return content, json.dumps({name: version[name] for name in ("e_tag", "version") if version.get(name)})
     except (AlreadyExistsError, PreconditionError):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from batchocr.errors import (
     ChangedError,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from pyarrow.fs import FileInfo, FileSystem, NativeFile
 
+_Answer = TypeVar("_Answer")
 _CONNECT_S = 5
 _SILENCE_S = 10
 """How long a store may send nothing before the request is tried again."""
@@ -110,20 +111,27 @@ def list_below(text: str, *, recursive: bool = True) -> list[StoredObject]:
         from pyarrow.fs import FileSelector, FileType
 
         below = FileSelector(_path(base, uri.key).rstrip("/"), recursive=recursive)
-        listing: Future[list[FileInfo]] = Future()
-
-        def ask() -> None:
-            try:
-                listing.set_result(system.get_file_info(below))
-            except (OSError, ValueError) as error:
-                listing.set_exception(error)
-
-        Thread(target=ask, daemon=True).start()  # the client asks for part after part, and cannot be stopped
+        listing: Future[list[FileInfo]] = asked(partial(system.get_file_info, below))
         if not wait([listing], _LISTING_S).done:
             raise UsageError(f"the list of {uri} does not end within {_LISTING_S} s: name parts of it")
         infos = listing.result()
         root, num_base = str(Uri(uri.scheme, uri.authority, "")), len(base.rstrip("/")) + 1
         return [_described(info, root + info.path[num_base:]) for info in infos if info.type == FileType.File]
+
+
+def asked(ask: Callable[[], _Answer]) -> Future[_Answer]:
+    """What it will return. It is called in a thread, as the stores' clients cannot be stopped, and no signal is handled
+    in the one that waits in them."""
+    answer: Future[_Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # noqa: BLE001 (whoever waits for the answer raises it)
+            answer.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return answer
 
 
 def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:

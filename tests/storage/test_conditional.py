@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -122,6 +124,20 @@ def test_a_store_that_does_not_answer_is_given_up(store: ObjectStore, monkeypatc
     conditional._store.cache_clear()
     with pytest.raises(UnavailableError, match="the store does not answer"):
         put(b"one", NAME, None)
+
+
+def test_a_signal_ends_what_waits_for_a_store_that_is_silent(store: ObjectStore) -> None:
+    this, is_over = threading.get_ident(), threading.Event()
+
+    def silent(_: Environ, __: Any) -> None:
+        signal.pthread_kill(this, signal.SIGINT)
+        is_over.wait(30)
+
+    began_s = time.monotonic()
+    with store.failing(silent), pytest.raises(KeyboardInterrupt):
+        get(NAME)
+    is_over.set()
+    assert time.monotonic() - began_s < 15
 
 
 def test_a_fork_of_a_process_that_has_used_a_store_is_refused_instead_of_hanging() -> None:
