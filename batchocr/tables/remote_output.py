@@ -154,7 +154,10 @@ class StoredOutput(Output):
         except StaleError:
             raise
         except OutputError as error:
-            if self._seen()[0] != self.tag:  # so that parts are not what they were when this run began
+            tag = self.tag
+            with suppress(OutputError):  # it may be the same fault
+                tag = self._seen()[0]
+            if tag != self.tag:  # so that parts are not what they were when this run began
                 raise StaleError(replaced_meanwhile(self.name)) from error
             raise type(error)(f"{error}. Nothing is lost, and the same command puts the table") from error
 

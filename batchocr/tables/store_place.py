@@ -68,9 +68,14 @@ class StorePlace:
     @_as_output_errors()
     def get(self, name: str) -> tuple[bytes, str] | None:
         # Who may not list names is denied what is not there; and `begin` has made sure that what is there is given.
-        with suppress(errors.NotFoundError, errors.DeniedError):
+        try:
             return self._get(name)
-        return None
+        except errors.NotFoundError:
+            return None
+        except errors.DeniedError:
+            if self._begun[0]:
+                self._get(self._begun[0])  # is denied, too, if the credentials have ended since
+            return None
 
     def _get(self, name: str) -> tuple[bytes, str]:
         if not self._by_pyarrow:

@@ -257,6 +257,21 @@ def test_a_table_that_the_version_before_made_and_did_not_put_is_not_hidden(
     assert f"`batchocr merge {made} --out {out} --overwrite`" in str(raised.value)
 
 
+def test_credentials_that_end_meanwhile_are_what_is_said_and_not_that_a_table_is_gone_or_another(
+    place: StorePlace, store: ObjectStore, tmp_path: Path
+) -> None:
+    ended = answering("403 Forbidden", "ExpiredToken")
+    for name in ("out/", "out/table.parquet"):
+        output = output_at(f"s3://places/{name}", tmp_path)
+        output.prepare()
+        output.begin()
+        output.commit([text_row("a.pdf", 0)], METADATA, rows_per_part=4)
+        with store.failing(ended), pytest.raises(StoreRefusesError, match=r"access is denied .*Nothing is lost"):
+            output.commit([text_row("b.pdf", 0)], METADATA, rows_per_part=4)
+        with store.failing(ended), pytest.raises(StoreRefusesError, match="ExpiredToken"):
+            output.unreported({})
+
+
 @pytest.mark.parametrize("name", ["scans [1].parquet", "scans [1].jsonl", "scans [1]/", "scans?/"])
 def test_a_table_whose_name_looks_like_a_glob_is_found(
     place: StorePlace, store: ObjectStore, tmp_path: Path, name: str
