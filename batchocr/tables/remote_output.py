@@ -141,7 +141,7 @@ class StoredOutput(Output):
         tag, there = self._seen()
         if there.run != self._there.run:  # it is another one, of which the run that made it reports
             return {}
-        self.tag, self._there = tag, there
+        self.tag, self._there = tag, replace(self._there, worse=there.worse)
         return there.worse
 
     def settle(self, table: StoredTable | None) -> None:

@@ -257,6 +257,19 @@ def test_a_table_that_the_version_before_made_and_did_not_put_is_not_hidden(
     assert f"`batchocr merge {made} --out {out} --overwrite`" in str(raised.value)
 
 
+def test_parts_that_no_record_names_go_when_they_are_overwritten(
+    place: StorePlace, store: ObjectStore, tmp_path: Path
+) -> None:
+    part = write_table(tmp_path / "part.parquet", [text_row("a.pdf", 0)])
+    store.put(BUCKET, {"out/part-000000-0123456789abcdef.parquet": part.read_bytes()})
+    output = output_at("s3://places/out/", tmp_path)
+    output.prepare(overwrite=True)
+    output.begin()
+    output.unreported({})
+    output.commit([text_row("b.pdf", 0)], METADATA, rows_per_part=4)
+    assert len([key for key in store.keys(BUCKET) if key.endswith(".parquet")]) == 1
+
+
 def test_credentials_that_end_meanwhile_are_what_is_said_and_not_that_a_table_is_gone_or_another(
     place: StorePlace, store: ObjectStore, tmp_path: Path
 ) -> None:
