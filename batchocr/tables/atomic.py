@@ -145,7 +145,10 @@ def reading(path: Path) -> Iterator[None]:
 
 def require_ordinary(path: Path) -> None:
     """Raise OSError if it is a pipe or a device: opening it might wait for its other end."""
-    if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
+    mode = stat.S_IFREG
+    with suppress(OSError, ValueError):
+        mode = os.stat(path).st_mode  # once: it may be moved meanwhile
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise OSError(errno.EINVAL, "it is not an ordinary file")
 
 

@@ -58,9 +58,13 @@ def open_table(path: Path) -> JsonLinesTable | None:
     whether by its content is known when rows are read."""
 
     def opened(record: Record) -> JsonLinesTable:
-        if (place := next(_found(path, record), None)) is None:
-            raise OutputError(_why_another(path))
-        return JsonLinesTable(place, record, is_staged=place != path)
+        for place in _found(path, record):
+            try:
+                return JsonLinesTable(place, record, is_staged=place != path)
+            except OutputError:
+                if place.exists():  # else it has just taken its name
+                    raise
+        raise OutputError(_why_another(path))
 
     return open_recorded(path, opened)
 
@@ -171,9 +175,10 @@ def has_table(path: Path) -> bool:
 
 
 def is_derived(path: Path) -> bool:
-    """Whether another program wrote the table: the record beside it is of a file of another size."""
+    """Whether another program wrote the table: the record beside it, which nobody replaces meanwhile, is of a file of
+    another size."""
     record = read_record(path)
-    return record is not None and not any(_found(path, record))
+    return record is not None and not any(_found(path, record)) and read_record(path) == record
 
 
 def _found(path: Path, record: Record) -> Iterator[Path]:
@@ -181,8 +186,9 @@ def _found(path: Path, record: Record) -> Iterator[Path]:
     folder, layout = layout_of(path)
     for name, part in record.commit.parts.items():
         for place in layout.places(name, part, record.commit.generation)[-2:]:
-            if (folder / place).is_file() and (folder / place).stat().st_size == part.bytes:
-                yield folder / place
+            with suppress(FileNotFoundError):
+                if (folder / place).is_file() and (folder / place).stat().st_size == part.bytes:
+                    yield folder / place
 
 
 def _why_another(path: Path) -> str:

@@ -24,10 +24,11 @@ import batchocr
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.storage.checksums import checked_line
-from batchocr.tables import parquet
+from batchocr.tables import jsonl, parquet
 from batchocr.tables.output import Output
 from batchocr.tables.parts import open_table
 from batchocr.tables.place import DiskPlace
+from batchocr.tables.record import Record
 from batchocr.tables.schema import metadata_to_json
 from tests.support.documents import METADATA, text_row, write_table
 from tests.support.nights import NAMES, NIGHT, PRUNING, Archive
@@ -251,6 +252,33 @@ def test_a_table_in_json_lines_that_has_not_taken_its_name_is_not_taken_for_that
         patched.setattr(DiskPlace, "copy", raising(OutputError("killed")))
         write_table(out, [text_row("b.pdf", 0)])
     assert rows_of(out) == [text_row("b.pdf", 0)]
+
+
+def test_a_table_in_json_lines_that_takes_its_name_or_is_replaced_while_a_reader_looks_for_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, rows = tmp_path / "table.jsonl", [text_row("a.pdf", 0), text_row("longer.pdf", 0)]
+    with monkeypatch.context() as patched, suppress(OutputError):
+        patched.setattr(DiskPlace, "copy", raising(OutputError("killed")))
+        write_table(out, rows[:1])
+    opens, reads = jsonl.JsonLinesTable, jsonl.read_record
+
+    def open_as_it_moves(*arguments: Any, **more: Any) -> jsonl.JsonLinesTable:
+        monkeypatch.setattr(jsonl, "JsonLinesTable", opens)
+        next(tmp_path.glob("*.new")).rename(out)
+        return opens(*arguments, **more)
+
+    monkeypatch.setattr(jsonl, "JsonLinesTable", open_as_it_moves)
+    assert list(jsonl.read_rows(out)) == rows[:1]
+
+    def read_before_it_is_replaced(path: Path) -> Record | None:
+        monkeypatch.setattr(jsonl, "read_record", reads)
+        record = reads(path)
+        write_table(out, rows)
+        return record
+
+    monkeypatch.setattr(jsonl, "read_record", read_before_it_is_replaced)
+    assert not jsonl.is_derived(out)
 
 
 def test_with_all_parts_lost_a_table_is_not_an_empty_one(out: Path, tmp_path: Path) -> None:
