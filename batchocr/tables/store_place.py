@@ -146,7 +146,9 @@ class StorePlace:
             with suppress(errors.StaleError):  # another run has begun in the same moment
                 self.swap(name, content, before[1] if before else None)
                 break
-            before = self._get(name)
+            there = self._get(name)
+            self._has_conditions &= there != before  # this one was refused in its own place, as with weak ETags
+            before = there
         self._try_out(name, content)
         self._begun = name, content
         with suppress(ValueError, TypeError):  # it is empty, or not ours

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from batchocr.tables.store_place import StorePlace
 from tests.support.documents import METADATA, text_row, write_table
 from tests.support.object_store import (
     SECRET,
+    Environ,
     Fault,
     ObjectStore,
     answering,
@@ -184,6 +187,22 @@ def test_a_store_without_conditions_is_for_one_writer_which_is_said_once(
     [said] = caplog.messages
     assert said == "s3://places/out/ takes no puts on conditions: only one run at a time may write there"
     assert store.get(BUCKET, "out/table.json") == b"two"
+
+
+@pytest.mark.timeout(30)
+def test_a_store_whose_tags_fit_no_condition_is_for_one_writer(
+    place: StorePlace, store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def weakening(environ: Environ, start: Any) -> Iterable[bytes] | None:
+        def weak(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+            return start(status, [(name, f"W/{it}" if name.lower() == "etag" else it) for name, it in headers], *rest)
+
+        return store.answer(environ, weak) if environ["REQUEST_METHOD"] == "GET" else None
+
+    place.begin(RUN, "a")
+    with store.failing(weakening):
+        place.begin(RUN, "b")
+    assert [said for said in caplog.messages if "takes no puts on conditions" in said]
 
 
 def test_a_store_that_has_conditions_is_never_put_to_without(place: StorePlace, store: ObjectStore) -> None:
