@@ -185,7 +185,7 @@ def _found(path: Path, record: Record) -> Iterator[Path]:
     """Where the file is that a record names: what is staged is that file, whatever has its name."""
     folder, layout = layout_of(path)
     for name, part in record.commit.parts.items():
-        for place in layout.places(name, part, record.commit.generation)[-2:]:
+        for place in layout.places(name, record.commit)[-2:]:
             with suppress(FileNotFoundError):
                 if (folder / place).is_file() and (folder / place).stat().st_size == part.bytes:
                     yield folder / place

@@ -13,7 +13,7 @@ from batchocr.tables.atomic import reading
 from batchocr.tables.files import OWN_FOLDER, is_folder
 from batchocr.tables.parquet import said_digest
 from batchocr.tables.place import DiskPlace
-from batchocr.tables.record import Part, Record, parse_record
+from batchocr.tables.record import Commit, Part, Record, parse_record
 
 Table = TypeVar("Table")
 
@@ -53,10 +53,12 @@ class Layout:
         is_one = staged.startswith(self._staged) and ".new" in staged and number.isdigit()
         return int(number) if is_one else 0
 
-    def places(self, name: str, part: Part, generation: int) -> Sequence[str]:
-        """Where a part of the table of this generation may be, to be looked at in turn: what was committed last may
+    def places(self, name: str, commit: Commit) -> Sequence[str]:
+        """Where a part of the table that a commit brought may be, to be looked at in turn: what was committed last may
         not have its own name yet, or get it meanwhile."""
-        return (name, self.staged(name, part), name) if part.made == generation else (name,)
+        part = commit.parts[name]
+        is_moving = part.made == commit.generation and not commit.ended
+        return (name, self.staged(name, part), name) if is_moving else (name,)
 
     @property
     def _staged(self) -> str:

@@ -312,7 +312,7 @@ class PartsTable:
     def _found(self, name: str) -> parquet.ParquetTable:
         """A part, open, as the record says, or as it is if that names none. Raises OutputError."""
         recorded = self._commit.parts.get(name)
-        places = Layout().places(name, recorded, self._commit.generation) if recorded else (name,)
+        places = Layout().places(name, self._commit) if recorded else (name,)
         for place in places:
             path = self._folder / place
             part = parquet.open_table(path) if path.is_file() else None

@@ -51,6 +51,9 @@ class Commit:
     worse: Mapping[str, int] = field(default_factory=dict)
     """By document, how many pages came out worse than in the table before; in a store, where no journal says it, and
     until a run has reported it."""
+    ended: bool = False
+    """Whether the run that did it, or a later one, has said that all parts have got their own names; in a store, where
+    those that are staged stay."""
     removed: tuple[str, ...] = ()
     """Parts of the table before that are none of this one."""
     parts: Mapping[str, Part] = field(default_factory=dict)

@@ -141,7 +141,7 @@ class StoredOutput(Output):
         tag, there = self._seen()
         if there.run != self._there.run:  # it is another one, of which the run that made it reports
             return {}
-        self.tag, self._there = tag, replace(self._there, worse=there.worse)
+        self.tag, self._there = tag, replace(self._there, worse=there.worse, ended=there.ended)
         return there.worse
 
     def settle(self, table: StoredTable | None) -> None:
@@ -167,16 +167,17 @@ class StoredOutput(Output):
             report.unlink()
         else:
             self._place.remove(self._layout.report)  # of an earlier run
-        if self._there.worse:
-            self._say_reported()
+        if self._there.worse or not self._there.ended:
+            self._say_ended()
 
-    def _say_reported(self) -> None:
-        """Take from the record what came out worse, unless another run has replaced it, who reports it then."""
+    def _say_ended(self) -> None:
+        """Say in the record that the parts have got their names, and what came out worse has been reported; unless
+        another run has replaced it, who does both then."""
         line, tag = self._store.get(self._layout.record) or (b"", "")
         if tag == self.tag and (record := parse_record(line, self.name, self._layout.table)):
-            reported = replace(record, commit=replace(record.commit, worse={}))
+            ended = replace(record, commit=replace(record.commit, worse={}, ended=True))
             with suppress(StaleError):
-                self.tag = self._store.swap(self._layout.record, reported.to_line(), tag)
+                self.tag = self._store.swap(self._layout.record, ended.to_line(), tag)
 
     def close(self) -> None:
         with suppress(OutputError):

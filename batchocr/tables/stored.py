@@ -85,7 +85,7 @@ def fetch_recorded(
 def _fetch_part(prefix: str, layout: Layout, folder: Path, commit: Commit, name: str, *, in_full: bool) -> str:
     """Copy a part of a table; returns the name that it has in the store. Raises OutputError if it is not there."""
     part, copy = commit.parts[name], folder / name
-    for place in layout.places(name, part, commit.generation):
+    for place in layout.places(name, commit):
         with fetching(prefix + place), suppress(NotFoundError, DeniedError):
             if require_object(prefix + place).size != part.bytes:
                 continue

@@ -14,7 +14,7 @@ import batchocr
 from batchocr.data import PageResult
 from batchocr.errors import ExitCode, OutputError, StaleError, StoreRefusesError, StoreUnavailableError
 from batchocr.storage import conditional
-from batchocr.tables.remote_output import output_at
+from batchocr.tables.remote_output import fetch_tables, output_at
 from batchocr.tables.store_place import StorePlace
 from tests.support.documents import METADATA, text_row, write_table
 from tests.support.object_store import (
@@ -107,6 +107,7 @@ def put(work: Path, out: str) -> None:
     output.prepare()
     output.begin()
     output.commit([PageResult("a.pdf", 0, "ok")], METADATA, rows_per_part=9)
+    output.put_report(None)
     output.close()
 
 
@@ -262,6 +263,20 @@ def test_parts_that_cannot_be_removed_are_not_overwritten_by_other_parts(
         output_at("s3://places/out/", tmp_path).prepare()
         with pytest.raises(StoreRefusesError, match="nothing can be removed there, and other programs would read both"):
             output_at("s3://places/out/", tmp_path).prepare(overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["table.parquet", "table.jsonl", ""])
+def test_an_object_that_somebody_has_replaced_is_refused_though_what_was_put_is_still_staged(
+    place: StorePlace, store: ObjectStore, tmp_path: Path, name: str
+) -> None:
+    out = f"s3://places/out/{name}"
+    put(tmp_path, out)
+    [key] = [key for key in store.keys(BUCKET) if key.endswith((".parquet", ".jsonl"))]
+    store.put(BUCKET, {key: b"another program's"})
+    for use in (lambda: fetch_tables(out), lambda: output_at(out, tmp_path).prepare()):
+        with pytest.raises(OutputError, match="is not the one that the table's record names"):
+            use()
+    assert store.get(BUCKET, key) == b"another program's"
 
 
 @pytest.mark.parametrize("name", ["table.parquet", "table.jsonl", ""])
