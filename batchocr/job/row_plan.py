@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from batchocr.data import Document, Failure, valid_text
+from batchocr.data import Document, Failure
 from batchocr.job.copies import Copies
 from batchocr.job.document_run import DocumentState, RowKey
 from batchocr.option_values import parse_page_spec
@@ -73,6 +74,8 @@ class RowPlan:
         self._limit = limit
         self._retry_failed = retry_failed
         self._in_order = limit is not None or max_unreleased is not None
+        self._ahead = enumerate(documents)
+        """The documents that were not looked at yet."""
         self._num_looked_at = self._num_given = 0
         self._not_given: dict[int, int] = {}
         """How many rows each document has that waits for one before it."""
@@ -138,15 +141,16 @@ class RowPlan:
     def next_document(self) -> int | None:
         """The next document that has to be opened to learn its pages; None if none is left, or after a look at many
         that need not be."""
-        for index in range(self._num_looked_at, min(self._num_looked_at + _LOOKED_AT_ONCE, len(self.documents))):
-            if self._num_rows_given == self._limit:
-                return None
+        if self._num_rows_given == self._limit:
+            return None
+        for index, document in islice(self._ahead, _LOOKED_AT_ONCE):
             self._num_looked_at += 1
-            document = self.documents[index]
             if document.problem is not None:
                 self.cannot_open(index, document.problem)
             elif not self._is_unchanged(index, document):
                 return index
+            if self._num_rows_given == self._limit:
+                return None
         return None
 
     def among_documents(self, sources: Collection[str]) -> set[str]:
@@ -182,7 +186,7 @@ class RowPlan:
         since. Its rows are planned then."""
         version, place = version_of(document), self.places[index]
         num_settled = int(self._num_settled[place]) if place >= 0 and document.pages is None else 0
-        is_in_journal = valid_text(document.source) in self.known.sources()
+        is_in_journal = document.source in self.known.sources()
         if num_settled and version == self._table.version(place) and not is_in_journal:
             self._know(index, num_settled)
             return True
@@ -222,7 +226,10 @@ class RowPlan:
         state = self.states.get(index)
         if state is None:
             begin, end = self.rows_in_table(index)
-            self.is_asked[begin + np.flatnonzero(self._is_of_spec[begin:end])[:num_rows]] = True
+            are_asked = self._is_of_spec[begin:end]
+            if self._limit is not None:
+                are_asked = are_asked & (np.cumsum(are_asked) <= num_rows)
+            self.is_asked[begin:end] |= are_asked
             self.num_ended += num_rows
         else:
             assert state.rows is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -75,7 +74,7 @@ class Documents(Sequence[Document]):
 
     def _path(self, path: bytes) -> str:
         text = path.decode("utf-8", "surrogatepass")
-        return self._folder + text if self._folder and not (os.path.isabs(text) or is_uri(text)) else text
+        return text if not self._folder or text.startswith("/") or is_uri(text) else self._folder + text
 
     @property
     def sources(self) -> pa.ChunkedArray:
