@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -117,6 +117,11 @@ class ActorPlan:
     cpus: int
     gpus: int
 
+    @property
+    def needed(self) -> Mapping[str, float]:
+        """The resources of an actor, as Ray calls them."""
+        return {"CPU": self.cpus, "GPU": self.gpus}
+
 
 def plan_actors(ray: ModuleType, config: Config, wanted: int | None) -> ActorPlan:
     """The actors to start: one for each GPU, with its share of the cores; without GPUs, one for each node, with all of
@@ -135,15 +140,20 @@ def plan_actors(ray: ModuleType, config: Config, wanted: int | None) -> ActorPla
     return ActorPlan(count, per_node, max(1, min(with_cpus) // per_node), 0)
 
 
-def start_actor(ray: ModuleType, made: type[Any], plan: ActorPlan, *arguments: object, **named: object) -> Any:
-    """A handle of an actor of this class. Ray neither restarts it nor repeats its calls, which it would do without
-    end."""
-    remote = ray.remote(num_cpus=plan.cpus, num_gpus=plan.gpus, max_restarts=0, max_task_retries=0)(made)
-    return remote.remote(*arguments, **named)
+def start_actor(
+    ray: ModuleType,
+    made: type[Any],
+    plan: ActorPlan,
+    where: Mapping[str, str],
+    *arguments: object,
+    **named: object,
+) -> Any:
+    """A handle of an actor of this class, whose method `machine` returns the id of its node. Ray neither restarts it
+    nor repeats its calls, which it would do without end. where: a selector of nodes."""
 
+    class OnMachine(made):  # type: ignore[misc]  # only here the class is known
+        def machine(self) -> str:
+            return str(ray.get_runtime_context().get_node_id())
 
-def node_is_lost(ray: ModuleType, node: str, error: Exception) -> bool:
-    """Whether an actor died with its node, or because that is to be taken away, rather than by itself. node: its
-    name."""
-    alive = {each["NodeManagerHostname"] for each in ray.nodes() if each["Alive"]}
-    return bool(getattr(error, "preempted", False)) or node not in alive
+    options = {"num_cpus": plan.cpus, "num_gpus": plan.gpus, "max_restarts": 0, "max_task_retries": 0}
+    return ray.remote(label_selector=dict(where), **options)(OnMachine).remote(*arguments, **named)

@@ -195,6 +195,7 @@ def _report_of(
         driver_cpu_seconds=sum(os.times()[:2]),
         actors=actors,
         actors_lost=tally.actors_lost,
+        machines=tuple(driver.machines),
         settings=driver.settings,
         max_page_error_rate=config.max_page_error_rate,
         max_degraded_rate=config.max_degraded_rate,

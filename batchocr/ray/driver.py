@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +19,11 @@ from batchocr.job.stats.report import Setting
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
 from batchocr.pages.input.sources import Found
-from batchocr.ray.cluster import ActorPlan, connected, node_is_lost, plan_actors, start_actor
+from batchocr.ray.cluster import ActorPlan, connected, plan_actors, start_actor
+from batchocr.ray.deaths import Deaths
 from batchocr.ray.folder import OutputFolder, PartRows, read_part
 from batchocr.ray.items import ClusterPlan, Item, newest_documents
+from batchocr.ray.machines import MAX_FAILURES, MachineReport, Machines
 from batchocr.ray.reader import ItemRead, Loaded, Reader
 from batchocr.ray.report import ActorReport, Tally
 from batchocr.tables import parquet
@@ -32,12 +33,6 @@ from batchocr.tables.selection import selection_of
 
 logger = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 2
-"""Attempts at an item whose actor dies each time. After them its rows say `crashed`."""
-MAX_ATTEMPTS_ON_LOST_NODES = 5
-"""Attempts at an item whose node was lost or preempted each time, which is not the item's fault."""
-_MAX_FAILED_STARTS = 3
-"""If this many actors in a row cannot load the model, the run ends."""
 _TICK_S = 0.5
 _WAIT_NOTICE_S = 60.0
 _OWN_CHECK_S = 30.0
@@ -51,6 +46,8 @@ class _Actor:
     handle: Any
     report: ActorReport
     call: Any = None
+    machine: str = ""
+    """The id of its node, once it has said it."""
     item: Item | None = None
     is_ready: bool = False
     since_s: float = 0.0
@@ -74,6 +71,8 @@ class Driver:
         self.tally = Tally(found=sum(item.num_rows for item in items), newest=newest_documents(items, earlier))
         self.settings: dict[str, Setting] = {}
         self.first_ready_s: float | None = None
+        self.machines: Sequence[MachineReport] = ()
+        """Those that were lost or left out."""
         self.actor_reports: list[ActorReport] = []
         """Of all actors that were ready, also of those that were lost."""
         self._ray: ModuleType
@@ -84,14 +83,19 @@ class Driver:
         self._metadata = earlier.metadata if earlier is not None else None
         self._before: dict[str, PartRows] = {}
         self._has_begun = False
-        self._max_failed_starts = _MAX_FAILED_STARTS
+        self._machines: Machines
+        self._deaths: Deaths
         self._said_s = 0.0
         self._own_s = 0.0
         self._actors: list[_Actor] = []
-        self._attempts: Counter[str] = Counter()
-        self._failed_starts = 0
         self._wanted = actors
         self._waiting: list[Item] = []
+        self._said: dict[str, str] = {}
+        """By the names of items, what the last actor that died of one said."""
+        self._failure: Exception | None = None
+        """Why the last one could not start."""
+        self._held: list[Item] = []
+        """Of which actors have died, perhaps with their machines."""
         self._choose_waiting()
 
     def _choose_waiting(self) -> None:
@@ -130,11 +134,12 @@ class Driver:
         self._folder.begin(ClusterPlan("", metadata, self._config.pages, self._items, newest), afresh=afresh)
 
     def _read_all(self, plan: ActorPlan, stop: StopSwitch, progress: Progress | None, *, has_started_ray: bool) -> None:
-        self._max_failed_starts = min(_MAX_FAILED_STARTS, plan.count)
+        self._machines = Machines(self._ray, plan.needed)
+        self._deaths, self.machines = Deaths(self._machines), self._machines.reports
         self._said_s = time.perf_counter()
         stop.phase = "reading"
         try:
-            while self._waiting or self._reading():
+            while self._waiting or self._reading() or self._held:
                 if progress is not None:
                     progress.show(self._progress())
                 if stop.reason is None:
@@ -143,6 +148,7 @@ class Driver:
                 elif not self._reading() or stop.grace_is_over:
                     break
                 self._wait()
+                self._look_at_machines()
                 self._look_at_nodes(stop, has_started_ray=has_started_ray)
                 if self._has_begun and time.perf_counter() - self._own_s > _OWN_CHECK_S:
                     self._own_s = time.perf_counter()
@@ -174,6 +180,7 @@ class Driver:
                 self._ray,
                 Reader,
                 plan,
+                self._machines.selector(),
                 config,
                 self._folder,
                 self._roots,
@@ -181,14 +188,23 @@ class Driver:
                 per_node=plan.per_node,
                 begun_in=self._metadata,
             )
-            self._actors.append(_Actor(handle, ActorReport(""), call=handle.load.remote()))
+            self._actors.append(_Actor(handle, ActorReport(""), call=handle.machine.remote()))
 
     def _give_out(self) -> None:
         for actor in self._actors:
-            if actor.is_ready and actor.item is None and self._waiting:
-                actor.item = self._waiting.pop()
+            if actor.is_ready and actor.item is None and (item := self._next_for(actor.machine)) is not None:
+                actor.item = item
                 actor.since_s = time.perf_counter()
                 actor.call = actor.handle.read.remote(actor.item, again=actor.item.name in self._before)
+
+    def _next_for(self, machine: str) -> Item | None:
+        """The next item that is to be read there: not one of which an actor died there, if another machine is left."""
+        ready = {actor.machine for actor in self._actors if actor.is_ready}
+        for place in reversed(range(len(self._waiting))):
+            died_on = self._deaths.died_on(self._waiting[place].name)
+            if machine not in died_on or not ready - died_on:
+                return self._waiting.pop(place)
+        return None
 
     def _wait(self) -> None:
         """Take what has ended, waiting a moment if nothing has."""
@@ -199,6 +215,20 @@ class Driver:
         ended, _ = self._ray.wait(list(by_call), num_returns=1, timeout=_TICK_S)
         for call in ended:
             self._take(by_call[call])
+
+    def _look_at_machines(self) -> None:
+        """Do without those that were lost or are left out. Raises an error if none is left."""
+        self._machines.look()
+        self._deaths.judge()
+        held, self._held = self._held, []
+        for item in held:
+            self._try_again(item)
+        for actor in [actor for actor in self._actors if actor.machine in self._machines.left_out]:
+            self._end(actor)
+            self._waiting += [actor.item] if actor.item is not None else []
+        if not self._machines.are_left:
+            whys = "; ".join(f"{each.name}: {each.why}" for each in self._machines.reports if each.fate == "left out")
+            raise self._failure or EngineError(f"no machine is left on which actors can be started: {whys}"[:2000])
 
     def _look_at_nodes(self, stop: StopSwitch, *, has_started_ray: bool) -> None:
         """Name the nodes now and then, as long as no actor is ready. A Ray that was started here and has lost its node
@@ -219,19 +249,35 @@ class Driver:
         try:
             value = self._ray.get(call)
         except self._ray.exceptions.RayTaskError as error:  # raised by the actor, which is still there
-            if isinstance(error.cause, OutputError):
-                raise error.cause from None
             self._lost(actor, error.cause)
         except self._ray.exceptions.RayError as error:
             self._lost(actor, error)
         else:
-            if isinstance(value, Loaded):
+            if isinstance(value, str):
+                actor.machine, actor.report.node = value, self._machines.use(value)
+                actor.call = actor.handle.load.remote()
+            elif isinstance(value, Loaded):
                 self._ready(actor, value)
             else:
                 self._read(actor, value)
 
     def _ready(self, actor: _Actor, loaded: Loaded) -> None:
-        """Take note of an actor that can read. Raises OutputMismatchError if its rows would not fit with the others."""
+        """Take note of an actor that can read, unless its rows would not fit with the others."""
+        try:
+            self._require_fitting(loaded)
+        except OutputMismatchError as error:
+            self._lost(actor, error)
+            return
+        if not self._has_begun:
+            self._begin(loaded.metadata, self.tally.newest, afresh=self._config.overwrite)
+            self._has_begun, self._metadata, self.settings = True, loaded.metadata, loaded.settings
+            self._own_s = time.perf_counter()
+        self.first_ready_s = self.first_ready_s or time.perf_counter()
+        actor.is_ready, actor.ready_s = True, time.perf_counter()
+        self.actor_reports.append(actor.report)
+
+    def _require_fitting(self, loaded: Loaded) -> None:
+        """Raise OutputMismatchError if rows of this actor would not fit with the others."""
         if loaded.metadata.batchocr_version != own_version():
             raise OutputMismatchError(
                 f"batchocr is {loaded.metadata.batchocr_version} on {loaded.node} and {own_version()} here: install "
@@ -239,18 +285,11 @@ class Driver:
             )
         if self._metadata is not None:
             require_same_settings(str(self._folder), self._metadata, loaded.metadata)
-        if not self._has_begun:
-            self._begin(loaded.metadata, self.tally.newest, afresh=self._config.overwrite)
-            self._has_begun, self._metadata, self.settings = True, loaded.metadata, loaded.settings
-            self._own_s = time.perf_counter()
-        self._failed_starts = 0
-        self.first_ready_s = self.first_ready_s or time.perf_counter()
-        actor.is_ready, actor.ready_s = True, time.perf_counter()
-        actor.report.node = loaded.node
-        self.actor_reports.append(actor.report)
 
     def _read(self, actor: _Actor, read: ItemRead) -> None:
         """Count an item that was read."""
+        assert actor.item is not None
+        self._deaths.was_read(actor.item.name)
         actor.item = None
         self.tally.parts_read += 1
         actor.report.parts += 1
@@ -262,34 +301,48 @@ class Driver:
             self.tally.bottlenecks[read.report.bottleneck] += read.report.pages_read
 
     def _lost(self, actor: _Actor, error: Exception) -> None:
-        """Remove an actor that died or cannot go on. Its item is tried again, or its rows fail."""
+        """Remove an actor that died or cannot go on. Its item is tried again, or its rows fail. Raises an error if no
+        actor can start anywhere, or nobody can write into the folder."""
         message = _in_a_line(error)
         self._end(actor)
-        if not actor.is_ready:
-            self._failed_starts += 1
-            if self._failed_starts >= self._max_failed_starts and any(node["Alive"] for node in self._ray.nodes()):
-                raise error if isinstance(error, BatchOcrError) else EngineError(f"no actor can be started: {message}")
-        else:
-            self.tally.actors_lost += 1
+        self.tally.actors_lost += actor.is_ready
         logger.warning(
             "an actor was lost%s: %s",
             f" on {actor.report.node}" if actor.report.node else " before it was ready",
             message,
             extra=event("worker_lost", error_kind="crashed", error_message=message),
         )
-        if actor.item is not None:
-            actor.report.busy_seconds += time.perf_counter() - actor.since_s
-            self._try_again(actor.item, message, node_is_lost=node_is_lost(self._ray, actor.report.node, error))
-
-    def _try_again(self, item: Item, message: str, *, node_is_lost: bool) -> None:
-        self._attempts[item.name] += 1
-        most = MAX_ATTEMPTS_ON_LOST_NODES if node_is_lost else MAX_ATTEMPTS
-        if self._attempts[item.name] < most:
-            self._waiting.append(item)
+        if isinstance(error, OutputError):
+            self._folder.try_to_put()
+        if not actor.is_ready or isinstance(error, OutputError):
+            self._machines.failed(actor.machine or self._machines.of_error(error), message)
+            is_ours = isinstance(error, BatchOcrError)
+            self._failure = error if is_ours else EngineError(f"no actor can be started: {message}")
+            if self.first_ready_s is None and self._machines.num_failing >= MAX_FAILURES:
+                raise self._failure
+        if actor.item is None:
             return
-        logger.warning("%s took %d actors down: failed with it: %s", item.name, most, counted(item.num_rows, "row"))
-        self.tally.lost_twice += 1
-        self._fail(item, f"it took {self._attempts[item.name]} actors down: {message}"[:2000])
+        actor.report.busy_seconds += time.perf_counter() - actor.since_s
+        if isinstance(error, OutputError):
+            self._waiting.append(actor.item)
+            return
+        self._said[actor.item.name] = message
+        is_preempted, by_itself = bool(getattr(error, "preempted", False)), isinstance(error, BatchOcrError)
+        self._deaths.add(actor.item.name, actor.machine, is_preempted=is_preempted, by_itself=by_itself)
+        self._try_again(actor.item)
+
+    def _try_again(self, item: Item) -> None:
+        """Have an item read again, or give it up, as soon as it is known whether actors have died of it."""
+        match self._deaths.next(item.name):
+            case "read again":
+                self._waiting.append(item)
+            case "wait":
+                self._held.append(item)
+            case "give up":
+                num_actors, rows = self._deaths.num_died(item.name), counted(item.num_rows, "row")
+                logger.warning("%s took %d actors down: failed with it: %s", item.name, num_actors, rows)
+                self.tally.lost_twice += 1
+                self._fail(item, f"it took {num_actors} actors down: {self._said[item.name]}"[:2000])
 
     def _fail(self, item: Item, message: str) -> None:
         """Put a part in which every row says that it crashed; one that is there from an earlier run stays."""
@@ -298,7 +351,7 @@ class Driver:
         if item.name in self._before:
             self.tally.take(self._before[item.name])
             return
-        failed = item.failed_rows(Failure("crashed", message), attempts=self._attempts[item.name])
+        failed = item.failed_rows(Failure("crashed", message), attempts=self._deaths.num_died(item.name))
         metadata = replace(self._metadata, input_roots=self._roots, selection=selection_of(self._config))
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
             parquet.write(local := Path(folder, item.name), failed, metadata)

@@ -12,6 +12,7 @@ from batchocr.errors import ExitCode
 from batchocr.job.stats.ledger import ExitReason
 from batchocr.job.stats.report import Items, RunFacts, Setting, ratio
 from batchocr.ray.folder import PartRows
+from batchocr.ray.machines import MachineReport
 
 _WAITS = 0.1
 """If actors were idle for more than this share of the time, idle actors are the bottleneck."""
@@ -69,6 +70,8 @@ class ClusterReport(RunFacts):
     """Of this process, for the whole run."""
     actors: tuple[ActorReport, ...]
     actors_lost: int
+    machines: tuple[MachineReport, ...]
+    """Those that the run did without from some moment on."""
     settings: Mapping[str, Setting]
     max_page_error_rate: float
     max_degraded_rate: float
@@ -126,6 +129,7 @@ class ClusterReport(RunFacts):
             for actor in self.actors
         ]
         lines += [f"actors lost  {self.actors_lost}"] if self.actors_lost else []
+        lines += [f"machine      {each.name} {each.fate}: {each.why}" for each in self.machines]
         return "\n".join([*lines, f"bottleneck   {self.bottleneck}"])
 
 

@@ -18,10 +18,10 @@ from batchocr.errors import BatchOcrError, EngineError, ModelError, OutputError,
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
 from batchocr.pages.input.sources import Found, find_documents
-from batchocr.ray import driver
+from batchocr.ray import driver, machines
 from batchocr.ray.cluster import ActorPlan, joined, plan_actors
 from batchocr.ray.folder import OutputFolder, PartRows
-from batchocr.ray.items import ClusterPlan, plan_items
+from batchocr.ray.items import ClusterPlan, Item, plan_items
 from batchocr.ray.reader import ItemRead, Loaded
 from batchocr.tables import parquet
 from batchocr.tables.schema import RunMetadata
@@ -42,34 +42,73 @@ class RayTaskError(RayError):
 
 
 class StandIn:
-    """A Ray whose actors are objects of this process. A call is made when its result is asked for."""
+    """A Ray whose actors are objects of this process, each on the machine that has the fewest. A call is made when
+    its result is asked for. lost: machines that go down as soon as an actor reads there; Ray says so to who has asked
+    `notices_after` times before."""
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
-    def __init__(self, *resources: dict[str, float], alive: bool = True) -> None:
+    def __init__(
+        self, *resources: dict[str, float], alive: bool = True, lost: set[str] = frozenset(), notices_after: int = 9**9
+    ) -> None:
         self._nodes = [
-            {"Resources": found, "Alive": alive, "NodeManagerHostname": f"node-{number}"}
+            {"Resources": found, "Alive": alive, "NodeManagerHostname": f"node-{number}", "NodeID": f"node-{number}"}
             for number, found in enumerate(resources)
         ]
+        self._lost = lost
+        self._looks_left = notices_after
+        self._down: set[str] = set()
+        self._running: list[str] = []
+        self._turn = 0
+        self.started: list[str] = []
+        """The machines of the actors, as they were started."""
+        config = dict.fromkeys(("initial_delay_ms", "period_ms", "timeout_ms", "failure_threshold"), lambda: 0)
+        self._raylet = SimpleNamespace(
+            Config=SimpleNamespace(**{f"health_check_{name}": of for name, of in config.items()})
+        )
 
     def nodes(self) -> list[dict[str, Any]]:
+        self._looks_left -= 1
+        for node in self._nodes if self._looks_left < 0 else []:
+            node["Alive"] = node["Alive"] and node["NodeID"] not in self._down
         return self._nodes
 
-    def remote(self, **_: object) -> Callable[[type[Any]], Any]:
+    def remote(self, *, label_selector: dict[str, str], **_: object) -> Callable[[type[Any]], Any]:
+        left_out = label_selector.get("ray.io/node-id", "!in()").removeprefix("!in(").removesuffix(")").split(",")
+        alive = [node["NodeID"] for node in self._nodes if node["Alive"]] or ["node-0"]
+        able = [machine for machine in alive if machine not in left_out]
+
         def actor_of(made: type[Any]) -> Any:
             def method(found: Callable[..., object]) -> Any:
                 return SimpleNamespace(remote=lambda *given, **named: lambda: found(*given, **named))
 
             def start(*given: object, **named: object) -> Any:
                 actor = made(*given, **named)
-                return SimpleNamespace(load=method(actor.load), read=method(actor.read))
+                actor.node = min(able, key=self._running.count)
+                self._running.append(actor.node)
+                self.started.append(actor.node)
+
+                def load() -> object:
+                    if actor.node in self._down:
+                        raise RayError("its machine has died")
+                    return actor.load()
+
+                def read(*given: object, **named: object) -> object:
+                    if actor.node in self._lost:
+                        self._down.add(actor.node)
+                        raise RayError("its machine has died")
+                    return actor.read(*given, **named)
+
+                calls = {"machine": lambda: actor.node, "load": load, "read": read}
+                return SimpleNamespace(node=actor.node, **{name: method(call) for name, call in calls.items()})
 
             return SimpleNamespace(remote=start)
 
         return actor_of
 
     def wait(self, calls: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
-        return calls[:1], calls[1:]
+        self._turn += 1
+        return [calls.pop(self._turn % len(calls))], calls
 
     def get(self, call: Callable[[], object]) -> object:
         try:
@@ -77,8 +116,8 @@ class StandIn:
         except BatchOcrError as error:
             raise RayTaskError(error) from error
 
-    def kill(self, handle: object) -> None:
-        pass
+    def kill(self, handle: Any) -> None:
+        self._running.remove(handle.node)
 
 
 class NoNodeAlive(StandIn):
@@ -136,14 +175,16 @@ class Actor:
             raise self.loading
         return Loaded(self.node, self.metadata, {})
 
-    def read(self, item: object, *, again: bool) -> None:
+    def read(self, item: Item, *, again: bool) -> ItemRead:
         if self.ending is not None:
             raise self.ending
+        return ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None)
 
 
 @pytest.fixture
 def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., driver.Driver]:
-    """Has a document of three pages read by actors that differ from `Actor` as is said."""
+    """Has a document of three pages read by actors that differ from `Actor` as is said; or one of so many pages, which
+    are an item each."""
     (tmp_path / "in").mkdir()
     draw_pdf(tmp_path / "in" / "a.pdf", "one", "two", "three")
 
@@ -152,33 +193,101 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., driv
         address: str | None = None,
         stop: StopSwitch | None = None,
         earlier: ClusterPlan | None = None,
+        actors: int | None = None,
+        pages: int = 0,
         **said: object,
     ) -> driver.Driver:
         @contextmanager
         def connected(_: object) -> Iterator[StandIn]:
             yield ray or StandIn({"CPU": 2})
 
+        monkeypatch.setattr(machines, "_LOOK_S", 0.0)
+        monkeypatch.setattr(driver, "_TICK_S", 0.0)
         monkeypatch.setattr(driver, "connected", connected)
         monkeypatch.setattr(driver, "Reader", type("Said", (Actor,), said))
+        if pages:
+            draw_pdf(tmp_path / "in" / "a.pdf", *map(str, range(pages)))
         listed = find_documents([str(tmp_path / "in")])
         found, folder = Found(listed.documents, {}, listed.roots), OutputFolder(str(tmp_path / "out"))
-        items = plan_items(found, Config(), earlier, 1000)
-        running = driver.Driver(Config(), found, folder, items, earlier, actors=None)
+        items = plan_items(found, Config(), earlier, 1 if pages else 1000)
+        running = driver.Driver(Config(), found, folder, items, earlier, actors=actors)
         running.run(address, stop or StopSwitch(), None)
         return running
 
     return run
 
 
-@pytest.mark.parametrize(("node", "attempts"), [("node-0", 2), ("a node that is gone", 5)])
-def test_an_item_is_tried_twice_and_more_often_if_its_node_was_lost(
-    drive: Callable[..., driver.Driver], tmp_path: Path, node: str, attempts: int
-) -> None:
-    ended = drive(node=node, ending=RayError("it died"))
+def test_an_item_is_tried_twice(drive: Callable[..., driver.Driver], tmp_path: Path) -> None:
+    ended = drive(ending=RayError("it died"))
     rows = list(open_table(tmp_path / "out").rows())
     assert [(row.source, row.page_index, row.error_kind) for row in rows] == [("a.pdf", n, "crashed") for n in range(3)]
-    assert {row.attempts for row in rows} == {ended.tally.actors_lost} == {attempts}
+    assert {row.attempts for row in rows} == {ended.tally.actors_lost} == {2}
     assert ended.tally.items(finished=True).failed == 3
+
+
+MACHINE: dict[str, float] = {"CPU": 2}
+
+
+def test_an_item_is_tried_again_while_machines_are_lost_with_it(drive: Callable[..., driver.Driver]) -> None:
+    """Ray says of both that they are alive until the second one has gone, too."""
+    ray = StandIn(*[MACHINE] * 3, lost={"node-0", "node-1"}, notices_after=40)
+    ray._raylet.Config.health_check_initial_delay_ms = lambda: 10**6
+    ended = drive(ray, actors=1)
+    assert (ended.tally.actors_lost, ended.tally.items(finished=True).ok) == (2, 3)
+    assert {each.name for each in ended.machines} == {"node-0", "node-1"}
+
+
+def test_an_item_whose_machine_is_lost_each_time_is_given_up(drive: Callable[..., driver.Driver]) -> None:
+    ray = StandIn(*[MACHINE] * 9, lost={f"node-{number}" for number in range(9)}, notices_after=0)
+    ended = drive(ray, actors=1)
+    assert (ended.tally.actors_lost, ended.tally.items(finished=True).failed) == (5, 3)
+
+
+def test_a_machine_that_is_lost_with_several_actors_costs_no_item_an_attempt(
+    drive: Callable[..., driver.Driver],
+) -> None:
+    ray = StandIn(MACHINE, MACHINE, lost={"node-1"}, notices_after=20)
+    ended = drive(ray, actors=6, pages=12)
+    assert ended.tally.items(finished=True).ok == 12
+
+
+def test_a_machine_on_which_no_actor_can_start_is_left_out_and_the_others_read_on(
+    drive: Callable[..., driver.Driver], caplog: pytest.LogCaptureFixture
+) -> None:
+    def load(self: Actor) -> Loaded:
+        if self.node == "node-1":
+            raise ModelError("the driver is too old")
+        return Loaded(self.node, METADATA, {})
+
+    ray = StandIn(MACHINE, MACHINE)
+    ended = drive(ray, load=load, pages=12, actors=2)
+    assert ended.tally.items(finished=True).ok == 12
+    [left_out] = ended.machines
+    assert (left_out.name, left_out.fate) == ("node-1", "left out")
+    assert left_out.why == "3 actors failed there, the last one so: the driver is too old"
+    assert f"the machine node-1 is left out: {left_out.why}" in caplog.text
+
+
+def test_if_no_actor_has_ever_started_three_machines_that_failed_once_end_the_run(
+    drive: Callable[..., driver.Driver],
+) -> None:
+    ray = StandIn(*[MACHINE] * 9)
+    with pytest.raises(ModelError, match="there is no model"):
+        drive(ray, loading=ModelError("there is no model"), pages=12, actors=3)
+    assert len(ray.started) < 9
+
+
+def test_a_machine_whose_actors_die_of_items_that_others_read_is_left_out(
+    drive: Callable[..., driver.Driver],
+) -> None:
+    def read(self: Actor, item: Item, *, again: bool) -> ItemRead:
+        if self.node == "node-0":
+            raise EngineError("no device is left")
+        return ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None)
+
+    ended = drive(StandIn(MACHINE, MACHINE), read=read, pages=12, actors=2)
+    assert ended.tally.items(finished=True).ok == 12
+    assert [(each.name, each.fate) for each in ended.machines] == [("node-0", "left out")]
 
 
 def test_of_a_later_run_the_rows_of_what_is_new_are_counted_until_one_ends_well(

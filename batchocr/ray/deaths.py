@@ -1,0 +1,91 @@
+"""Of which items actors have died, and whether by themselves or with their machines."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Literal
+
+from batchocr.ray.machines import Machines
+
+MAX_ATTEMPTS = 2
+"""Attempts at an item whose actor dies each time. After them its rows say `crashed`."""
+MAX_ATTEMPTS_ON_LOST_MACHINES = 5
+"""Attempts at an item whose machine was lost or preempted each time, which is not the item's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Death:
+    """An actor that died while it read an item."""
+
+    item: str
+    machine: str
+    since_s: float
+
+
+class Deaths:
+    """What is known of the deaths of actors. An item is known by its name."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._attempts: Counter[str] = Counter()
+        """At an item whose actor died by itself."""
+        self._machines = machines
+        self._on_lost: Counter[str] = Counter()
+        """Attempts at an item whose machine was lost."""
+        self._unknown: list[_Death] = []
+        """Those of which Ray may not know yet that the machine was lost."""
+        self._died_on: defaultdict[str, set[str]] = defaultdict(set)
+        self._read: set[str] = set()
+        """Items that were read all the same."""
+
+    def add(self, item: str, machine: str, *, is_preempted: bool, by_itself: bool) -> None:
+        """Take note of a death. is_preempted: the machine was taken away. by_itself: it is known that the machine is
+        there, as the actor has said what it could not do."""
+        if is_preempted:
+            self._on_lost[item] += 1
+        elif by_itself:
+            self._is_of_item(item, machine)
+        else:
+            self._unknown.append(_Death(item, machine, time.perf_counter()))
+
+    def judge(self) -> None:
+        """Decide about those for which Ray has had time to notice that the machine was lost."""
+        undecided, self._unknown = self._unknown, []
+        for death in undecided:
+            if not self._machines.is_alive(death.machine):
+                self._on_lost[death.item] += 1
+            elif self._machines.looked_s - death.since_s > self._machines.noticed_s:
+                self._is_of_item(death.item, death.machine)
+            else:
+                self._unknown.append(death)
+
+    def next(self, item: str) -> Literal["read again", "wait", "give up"]:
+        """What is to be done about an item."""
+        if self._attempts[item] >= MAX_ATTEMPTS or self._on_lost[item] >= MAX_ATTEMPTS_ON_LOST_MACHINES:
+            return "give up"
+        unknown = sum(death.item == item for death in self._unknown)
+        may_be_own, may_be_lost = self._attempts[item] + unknown, self._on_lost[item] + unknown
+        is_sure = may_be_own < MAX_ATTEMPTS and may_be_lost < MAX_ATTEMPTS_ON_LOST_MACHINES
+        return "read again" if is_sure else "wait"
+
+    def num_died(self, item: str) -> int:
+        """How many actors died while they read it, with their machines or without."""
+        return self._attempts[item] + self._on_lost[item]
+
+    def died_on(self, item: str) -> Set[str]:
+        """On which machines actors died of it, or may have."""
+        return {*self._died_on.get(item, ()), *(death.machine for death in self._unknown if death.item == item)}
+
+    def was_read(self, item: str) -> None:
+        """Take note that an actor has read an item: those that died of it before may have died of their machine."""
+        self._read.add(item)
+        for machine in self._died_on.get(item, ()):
+            self._machines.died_of(machine, item)
+
+    def _is_of_item(self, item: str, machine: str) -> None:
+        self._attempts[item] += 1
+        self._died_on[item].add(machine)
+        if item in self._read:
+            self._machines.died_of(machine, item)

@@ -1,0 +1,142 @@
+"""The machines of a cluster: which are alive, and which are left out, as actors cannot start or do not last there.
+
+A machine is known by the id that Ray gives its node. Ray takes a while to notice that one was lost: until then it says
+that it is alive, and starts actors there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILURES = 3
+"""A machine on which so many actors could not start is left out; and as long as none was ready anywhere, so many
+machines on which one could not end the run."""
+_MAX_DEADLY_ITEMS = 3
+"""A machine on which actors died of so many items that others then read is left out."""
+_ADDRESS = re.compile(r"\bip[=:] ?([0-9a-f.:]+)")
+_LOOK_S = 1.0
+_HEALTH_CHECK_S = 120.0
+"""If Ray does not say how long it takes."""
+
+Fate = Literal["left out", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReport:
+    """A machine that a run did without from some moment on."""
+
+    name: str
+    fate: Fate
+    why: str
+
+
+class Machines:
+    """What a run knows of the machines of its cluster. needed: the resources that an actor takes of one."""
+
+    def __init__(self, ray: ModuleType, needed: Mapping[str, float]) -> None:
+        self.left_out: set[str] = set()
+        self.reports: list[MachineReport] = []
+        self.noticed_s = _health_check_s(ray)
+        """How long Ray may take to notice that a machine was lost."""
+        self._ray = ray
+        self._needed = needed
+        self._nodes: dict[str, dict[str, Any]] = {}
+        self.looked_s = 0.0
+        """When Ray was asked last."""
+        self._failures: defaultdict[str, int] = defaultdict(int)
+        self._deadly: defaultdict[str, set[str]] = defaultdict(set)
+        self._used: set[str] = set()
+        """Those on which there was an actor."""
+        self._lost: set[str] = set()
+        self.look()
+
+    def look(self) -> None:
+        """Ask Ray which machines there are, unless that was just now; those that were lost are said."""
+        if time.perf_counter() - self.looked_s < _LOOK_S:
+            return
+        self.looked_s = time.perf_counter()
+        self._nodes = {node["NodeID"]: node for node in self._ray.nodes()}
+        lost = {machine for machine in self._used if not self.is_alive(machine)}
+        for machine in lost - self._lost - self.left_out:
+            self._report(machine, "lost", "Ray says that it is dead")
+        self._lost |= lost
+
+    def name(self, machine: str) -> str:
+        """What its users call it; empty if it is not known."""
+        return str(self._nodes.get(machine, {}).get("NodeManagerHostname", ""))
+
+    def is_alive(self, machine: str) -> bool:
+        """Whether Ray takes it for alive, which it may do for `noticed_s` after it was lost."""
+        return bool(self._nodes.get(machine, {}).get("Alive", False))
+
+    @property
+    def are_left(self) -> bool:
+        """Whether there is one that has room for an actor and is not left out, or none at all yet."""
+        able = {
+            machine
+            for machine, node in self._nodes.items()
+            if node["Alive"] and all(node["Resources"].get(name, 0) >= number for name, number in self._needed.items())
+        }
+        return not able or bool(able - self.left_out)
+
+    @property
+    def num_failing(self) -> int:
+        """On how many of those that are alive actors failed; each that failed where nobody knows counts for one."""
+        known = sum(self.is_alive(machine) for machine in self._failures)
+        return known + self._failures.get("", 0)
+
+    def selector(self) -> dict[str, str]:
+        """What keeps Ray from starting an actor on those that are left out; others may still come."""
+        return {"ray.io/node-id": f"!in({','.join(sorted(self.left_out))})"} if self.left_out else {}
+
+    def use(self, machine: str) -> str:
+        """Take note that there is an actor; returns what the machine is called."""
+        self._used.add(machine)
+        return self.name(machine)
+
+    def of_error(self, error: Exception) -> str:
+        """The one that Ray names in an error by its address; empty if it names none, or several have that."""
+        found = _ADDRESS.search(str(error))
+        at = [machine for machine, node in self._nodes.items() if found and node.get("NodeManagerAddress") == found[1]]
+        return at[0] if len(at) == 1 else ""
+
+    def failed(self, machine: str, why: str) -> None:
+        """Take note that an actor could not start there, or not write what it had read."""
+        self._failures[machine] += 1
+        if self._failures[machine] >= MAX_FAILURES and self.is_alive(machine):
+            self._leave_out(machine, f"{MAX_FAILURES} actors failed there, the last one so: {why}")
+
+    def died_of(self, machine: str, item: str) -> None:
+        """Take note that an actor died there of an item that another one has read since."""
+        self._deadly[machine].add(item)
+        if len(self._deadly[machine]) >= _MAX_DEADLY_ITEMS:
+            self._leave_out(machine, f"actors died there of {len(self._deadly[machine])} items that others then read")
+
+    def _leave_out(self, machine: str, why: str) -> None:
+        if machine not in self.left_out:
+            self.left_out.add(machine)
+            self._report(machine, "left out", why)
+
+    def _report(self, machine: str, fate: Fate, why: str) -> None:
+        report = MachineReport(self.name(machine), fate, why)
+        self.reports.append(report)
+        logger.warning("the machine %s is %s: %s", report.name, fate, why)
+
+
+def _health_check_s(ray: ModuleType) -> float:
+    """How long Ray may take to notice that a machine was lost."""
+    try:
+        config = ray._raylet.Config
+        once_ms = config.health_check_period_ms() + config.health_check_timeout_ms()
+        return float(config.health_check_initial_delay_ms() + config.health_check_failure_threshold() * once_ms) / 1e3
+    except AttributeError:
+        return _HEALTH_CHECK_S
