@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -123,10 +123,10 @@ class ActorPlan:
         return {"CPU": self.cpus, "GPU": self.gpus}
 
 
-def plan_actors(ray: ModuleType, config: Config, wanted: int | None) -> ActorPlan:
+def plan_actors(nodes: Sequence[Mapping[str, float]], config: Config, wanted: int | None) -> ActorPlan:
     """The actors to start: one for each GPU, with its share of the cores; without GPUs, one for each node, with all of
-    its cores. wanted: how many instead, also on nodes that are yet to come. Raises UsageError."""
-    nodes: list[dict[str, float]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    its cores. nodes: their resources. wanted: how many instead, also on nodes that are yet to come. Raises
+    UsageError."""
     with_gpus = [node for node in nodes if node.get("GPU", 0) >= 1]
     if "," in config.device or ":" in config.device:
         raise UsageError(f"--device {config.device}: on a cluster it is auto, cuda or cpu; Ray chooses the GPUs")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +39,11 @@ _TICK_S = 0.5
 _WAIT_NOTICE_S = 60.0
 _OWN_CHECK_S = 30.0
 """How often to look whether another run has begun in the same folder."""
+_IDLE_S = 60.0
+"""An actor that has nothing to read for so long gives its machine back."""
+_SLOW = 4.0
+_SLOW_S = 30.0
+"""An item that takes so many times as long as others of its size, and so long, is given to an idle actor, too."""
 
 
 @dataclass(slots=True)
@@ -51,6 +58,7 @@ class _Actor:
     item: Item | None = None
     is_ready: bool = False
     since_s: float = 0.0
+    """When it was given its item, or had read the last one."""
     ready_s: float = 0.0
 
 
@@ -94,8 +102,12 @@ class Driver:
         """By the names of items, what the last actor that died of one said."""
         self._failure: Exception | None = None
         """Why the last one could not start."""
+        self._done: set[int] = set()
+        """The numbers of items that were read."""
         self._held: list[Item] = []
         """Of which actors have died, perhaps with their machines."""
+        self._read_s, self._rows_read = 0.0, 0
+        """What all items took that were read, and their rows."""
         self._choose_waiting()
 
     def _choose_waiting(self) -> None:
@@ -120,8 +132,7 @@ class Driver:
             self._begin(self._metadata, self.tally.newest)
             return
         with connected(address) as self._ray:
-            plan = plan_actors(self._ray, self._config, self._wanted)
-            self._read_all(plan, stop, progress, has_started_ray=address is None)
+            self._read_all(stop, progress, has_started_ray=address is None)
 
     def accept_newest(self) -> None:
         """Record that the run has ended well: the next one is judged by the documents that are new then. Raises
@@ -133,8 +144,8 @@ class Driver:
         """Record what this run reads. newest: as in ClusterPlan."""
         self._folder.begin(ClusterPlan("", metadata, self._config.pages, self._items, newest), afresh=afresh)
 
-    def _read_all(self, plan: ActorPlan, stop: StopSwitch, progress: Progress | None, *, has_started_ray: bool) -> None:
-        self._machines = Machines(self._ray, plan.needed)
+    def _read_all(self, stop: StopSwitch, progress: Progress | None, *, has_started_ray: bool) -> None:
+        self._machines = Machines(self._ray)
         self._deaths, self.machines = Deaths(self._machines), self._machines.reports
         self._said_s = time.perf_counter()
         stop.phase = "reading"
@@ -142,13 +153,14 @@ class Driver:
             while self._waiting or self._reading() or self._held:
                 if progress is not None:
                     progress.show(self._progress())
+                plan = plan_actors(self._machines.resources, self._config, self._wanted)
                 if stop.reason is None:
                     self._start_actors(plan)
                     self._give_out()
                 elif not self._reading() or stop.grace_is_over:
                     break
                 self._wait()
-                self._look_at_machines()
+                self._look_at_machines(plan)
                 self._look_at_nodes(stop, has_started_ray=has_started_ray)
                 if self._has_begun and time.perf_counter() - self._own_s > _OWN_CHECK_S:
                     self._own_s = time.perf_counter()
@@ -163,7 +175,8 @@ class Driver:
                 progress.close()
 
     def _reading(self) -> list[_Actor]:
-        return [actor for actor in self._actors if actor.item is not None]
+        """The actors that read what no other has read meanwhile."""
+        return [actor for actor in self._actors if actor.item is not None and actor.item.number not in self._done]
 
     def _progress(self) -> RunProgress:
         status = self.tally.by_status
@@ -191,11 +204,26 @@ class Driver:
             self._actors.append(_Actor(handle, ActorReport(""), call=handle.machine.remote()))
 
     def _give_out(self) -> None:
-        for actor in self._actors:
-            if actor.is_ready and actor.item is None and (item := self._next_for(actor.machine)) is not None:
+        for actor in [actor for actor in self._actors if actor.is_ready and actor.item is None]:
+            item = self._next_for(actor.machine) or self._slow_item()
+            if item is not None:
                 actor.item = item
                 actor.since_s = time.perf_counter()
-                actor.call = actor.handle.read.remote(actor.item, again=actor.item.name in self._before)
+                actor.call = actor.handle.read.remote(item, again=item.name in self._before)
+            elif time.perf_counter() - actor.since_s > _IDLE_S:
+                self._end(actor)
+
+    def _slow_item(self) -> Item | None:
+        """An item whose one actor takes far longer than others of its size took; not one of which actors have died."""
+        times = Counter(actor.item.number for actor in self._reading() if actor.item is not None)
+        per_row_s = self._read_s / self._rows_read if self._rows_read else math.inf
+        for actor in self._reading():
+            if actor.item is None or times[actor.item.number] > 1 or self._deaths.died_on(actor.item.name):
+                continue
+            usual_s = per_row_s * actor.item.num_rows
+            if time.perf_counter() - actor.since_s > max(_SLOW_S, _SLOW * usual_s):
+                return actor.item
+        return None
 
     def _next_for(self, machine: str) -> Item | None:
         """The next item that is to be read there: not one of which an actor died there, if another machine is left."""
@@ -216,7 +244,7 @@ class Driver:
         for call in ended:
             self._take(by_call[call])
 
-    def _look_at_machines(self) -> None:
+    def _look_at_machines(self, plan: ActorPlan) -> None:
         """Do without those that were lost or are left out. Raises an error if none is left."""
         self._machines.look()
         self._deaths.judge()
@@ -225,8 +253,9 @@ class Driver:
             self._try_again(item)
         for actor in [actor for actor in self._actors if actor.machine in self._machines.left_out]:
             self._end(actor)
-            self._waiting += [actor.item] if actor.item is not None else []
-        if not self._machines.are_left:
+            if actor.item is not None and self._is_unread(actor.item):
+                self._waiting.append(actor.item)
+        if not self._machines.are_left(plan.needed):
             whys = "; ".join(f"{each.name}: {each.why}" for each in self._machines.reports if each.fate == "left out")
             raise self._failure or EngineError(f"no machine is left on which actors can be started: {whys}"[:2000])
 
@@ -274,6 +303,7 @@ class Driver:
             self._own_s = time.perf_counter()
         self.first_ready_s = self.first_ready_s or time.perf_counter()
         actor.is_ready, actor.ready_s = True, time.perf_counter()
+        actor.since_s = actor.ready_s
         self.actor_reports.append(actor.report)
 
     def _require_fitting(self, loaded: Loaded) -> None:
@@ -288,12 +318,17 @@ class Driver:
 
     def _read(self, actor: _Actor, read: ItemRead) -> None:
         """Count an item that was read."""
-        assert actor.item is not None
-        self._deaths.was_read(actor.item.name)
-        actor.item = None
+        item, actor.item = actor.item, None
+        took_s, actor.since_s = time.perf_counter() - actor.since_s, time.perf_counter()
+        actor.report.busy_seconds += took_s
+        assert item is not None
+        if item.number in self._done:  # another actor was quicker
+            return
+        self._done.add(item.number)
+        self._deaths.was_read(item.name)
+        self._read_s, self._rows_read = self._read_s + took_s, self._rows_read + item.num_rows
         self.tally.parts_read += 1
         actor.report.parts += 1
-        actor.report.busy_seconds += time.perf_counter() - actor.since_s
         self.tally.take(read.rows)
         if read.report is not None:
             actor.report.pages_read += read.report.pages_read
@@ -324,12 +359,17 @@ class Driver:
             return
         actor.report.busy_seconds += time.perf_counter() - actor.since_s
         if isinstance(error, OutputError):
-            self._waiting.append(actor.item)
+            self._waiting += [actor.item] if self._is_unread(actor.item) else []
             return
         self._said[actor.item.name] = message
         is_preempted, by_itself = bool(getattr(error, "preempted", False)), isinstance(error, BatchOcrError)
         self._deaths.add(actor.item.name, actor.machine, is_preempted=is_preempted, by_itself=by_itself)
-        self._try_again(actor.item)
+        if self._is_unread(actor.item):
+            self._try_again(actor.item)
+
+    def _is_unread(self, item: Item) -> bool:
+        """Whether no actor has read an item, nor reads it."""
+        return item.number not in self._done and all(actor.item is not item for actor in self._actors)
 
     def _try_again(self, item: Item) -> None:
         """Have an item read again, or give it up, as soon as it is known whether actors have died of it."""

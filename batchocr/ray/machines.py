@@ -40,15 +40,14 @@ class MachineReport:
 
 
 class Machines:
-    """What a run knows of the machines of its cluster. needed: the resources that an actor takes of one."""
+    """What a run knows of the machines of its cluster."""
 
-    def __init__(self, ray: ModuleType, needed: Mapping[str, float]) -> None:
+    def __init__(self, ray: ModuleType) -> None:
         self.left_out: set[str] = set()
         self.reports: list[MachineReport] = []
         self.noticed_s = _health_check_s(ray)
         """How long Ray may take to notice that a machine was lost."""
         self._ray = ray
-        self._needed = needed
         self._nodes: dict[str, dict[str, Any]] = {}
         self.looked_s = 0.0
         """When Ray was asked last."""
@@ -79,14 +78,17 @@ class Machines:
         return bool(self._nodes.get(machine, {}).get("Alive", False))
 
     @property
-    def are_left(self) -> bool:
-        """Whether there is one that has room for an actor and is not left out, or none at all yet."""
-        able = {
-            machine
-            for machine, node in self._nodes.items()
-            if node["Alive"] and all(node["Resources"].get(name, 0) >= number for name, number in self._needed.items())
-        }
+    def resources(self) -> list[Mapping[str, float]]:
+        """What there is for actors on each that is alive and not left out."""
+        return [self._nodes[machine]["Resources"] for machine in self._alive() - self.left_out]
+
+    def are_left(self, needed: Mapping[str, float]) -> bool:
+        """Whether there is one that has what an actor needs and is not left out, or none at all yet."""
+        able = {machine for machine in self._alive() if _has(self._nodes[machine]["Resources"], needed)}
         return not able or bool(able - self.left_out)
+
+    def _alive(self) -> set[str]:
+        return {machine for machine, node in self._nodes.items() if node["Alive"]}
 
     @property
     def num_failing(self) -> int:
@@ -130,6 +132,10 @@ class Machines:
         report = MachineReport(self.name(machine), fate, why)
         self.reports.append(report)
         logger.warning("the machine %s is %s: %s", report.name, fate, why)
+
+
+def _has(resources: Mapping[str, float], needed: Mapping[str, float]) -> bool:
+    return all(resources.get(name, 0) >= number for name, number in needed.items())
 
 
 def _health_check_s(ray: ModuleType) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,24 +42,30 @@ class RayTaskError(RayError):
 
 
 class StandIn:
-    """A Ray whose actors are objects of this process, each on the machine that has the fewest. A call is made when
-    its result is asked for. lost: machines that go down as soon as an actor reads there; Ray says so to who has asked
-    `notices_after` times before."""
+    """A Ray whose actors are objects of this process, each on the machine that has the fewest. A call is made when its
+    result is asked for. stuck: machines on which no item is ever read to its end. lost: machines that go down as soon
+    as an actor reads there; Ray says so to who has asked `notices_after` times before."""
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
 
     def __init__(
-        self, *resources: dict[str, float], alive: bool = True, lost: set[str] = frozenset(), notices_after: int = 9**9
+        self,
+        *resources: dict[str, float],
+        alive: bool = True,
+        stuck: Set[str] = frozenset(),
+        lost: Set[str] = frozenset(),
+        notices_after: int = 9**9,
     ) -> None:
         self._nodes = [
             {"Resources": found, "Alive": alive, "NodeManagerHostname": f"node-{number}", "NodeID": f"node-{number}"}
             for number, found in enumerate(resources)
         ]
-        self._lost = lost
+        self._lost, self._stuck = lost, stuck
         self._looks_left = notices_after
         self._down: set[str] = set()
         self._running: list[str] = []
         self._turn = 0
+        self.stuck_calls: list[Callable[[], ItemRead]] = []
         self.started: list[str] = []
         """The machines of the actors, as they were started."""
         config = dict.fromkeys(("initial_delay_ms", "period_ms", "timeout_ms", "failure_threshold"), lambda: 0)
@@ -100,15 +106,23 @@ class StandIn:
                     return actor.read(*given, **named)
 
                 calls = {"machine": lambda: actor.node, "load": load, "read": read}
-                return SimpleNamespace(node=actor.node, **{name: method(call) for name, call in calls.items()})
+                methods = {name: method(call) for name, call in calls.items()}
+                if actor.node in self._stuck:
+                    methods["read"] = SimpleNamespace(remote=self._stuck_call)
+                return SimpleNamespace(node=actor.node, **methods)
 
             return SimpleNamespace(remote=start)
 
         return actor_of
 
+    def _stuck_call(self, item: Item, **_: object) -> Callable[[], ItemRead]:
+        self.stuck_calls.append(lambda: ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None))
+        return self.stuck_calls[-1]
+
     def wait(self, calls: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
         self._turn += 1
-        return [calls.pop(self._turn % len(calls))], calls
+        call = calls.pop(self._turn % len(calls))
+        return ([] if call in self.stuck_calls else [call]), calls
 
     def get(self, call: Callable[[], object]) -> object:
         try:
@@ -151,12 +165,12 @@ class NoNodeAlive(StandIn):
 def test_there_is_an_actor_for_each_gpu_or_each_node_with_its_share_of_the_cores(
     nodes: list[dict[str, float]], device: str, wanted: int | None, plan: ActorPlan
 ) -> None:
-    assert plan_actors(StandIn(*nodes), Config(device=device), wanted) == plan  # type: ignore[arg-type]
+    assert plan_actors(nodes, Config(device=device), wanted) == plan
 
 
 def test_ray_chooses_the_gpus() -> None:
     with pytest.raises(UsageError, match="--device cuda:1"):
-        plan_actors(StandIn({"CPU": 2}), Config(device="cuda:1"), None)  # type: ignore[arg-type]
+        plan_actors([{"CPU": 2}], Config(device="cuda:1"), None)
 
 
 class Actor:
@@ -275,6 +289,47 @@ def test_if_no_actor_has_ever_started_three_machines_that_failed_once_end_the_ru
     with pytest.raises(ModelError, match="there is no model"):
         drive(ray, loading=ModelError("there is no model"), pages=12, actors=3)
     assert len(ray.started) < 9
+
+
+def test_an_item_that_takes_too_long_is_read_by_an_idle_actor_too(
+    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_SLOW_S", 0.0)
+    ended = drive(StandIn(MACHINE, MACHINE, stuck={"node-1"}), pages=12, actors=2)
+    assert (ended.tally.items(finished=True).ok, ended.tally.parts_read) == (12, 12)
+
+
+def test_an_actor_that_has_nothing_to_read_gives_its_machine_back(
+    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_IDLE_S", 0.0)
+    ray = StandIn(MACHINE, MACHINE, stuck={"node-1"})
+    given_back: list[tuple[str, int]] = []
+
+    def kill(handle: Any) -> None:
+        given_back.append((handle.node, len(ray.stuck_calls)))
+        ray.stuck_calls.clear()  # so that it ends
+
+    monkeypatch.setattr(ray, "kill", kill)
+    assert drive(ray, pages=3, actors=2).tally.items(finished=True).ok == 3
+    assert given_back == [("node-0", 1), ("node-1", 0)]
+
+
+def test_without_a_number_there_is_an_actor_for_each_machine_that_comes(
+    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_SLOW_S", 0.0)
+    ray, others = StandIn(MACHINE, stuck={"node-0"}), StandIn(MACHINE, MACHINE)
+    start = ray.remote
+
+    def remote(**options: Any) -> Callable[[type[Any]], Any]:
+        found = start(**options)
+        ray._nodes += others.nodes()[1:] if len(ray._nodes) == 1 else []
+        return found
+
+    monkeypatch.setattr(ray, "remote", remote)
+    assert drive(ray, pages=12).tally.items(finished=True).ok == 12
+    assert ray.started == ["node-0", "node-1"]
 
 
 def test_a_machine_whose_actors_die_of_items_that_others_read_is_left_out(
