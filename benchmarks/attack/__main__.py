@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import benchmarks.attack
-from benchmarks.attack import documents, kills, markdown, nights
+from benchmarks.attack import cluster, documents, kills, markdown, nights
 from benchmarks.attack.tally import Tally
 from benchmarks.record import RESULTS, Record, benchmark_parser
 
@@ -30,6 +30,7 @@ CAMPAIGNS = {
     "markdown": Campaign(markdown.attack, 15_000, 20),
     "kills": Campaign(kills.attack, 90, 2),
     "nights": Campaign(nights.attack, 200, 2),
+    "cluster": Campaign(cluster.attack, 50, 2),
 }
 
 

@@ -50,6 +50,10 @@ class Machine:
         except psutil.Error:
             return []
 
+    @property
+    def is_there(self) -> bool:
+        return self._process.poll() is None
+
     def cut_off(self) -> None:
         for process in [*self.processes()]:
             process.kill()
