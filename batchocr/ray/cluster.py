@@ -155,5 +155,6 @@ def start_actor(
         def machine(self) -> str:
             return str(ray.get_runtime_context().get_node_id())
 
+    OnMachine.__name__ = OnMachine.__qualname__ = made.__name__  # Ray calls its processes so
     options = {"num_cpus": plan.cpus, "num_gpus": plan.gpus, "max_restarts": 0, "max_task_retries": 0}
     return ray.remote(label_selector=dict(where), **options)(OnMachine).remote(*arguments, **named)

@@ -42,7 +42,7 @@ class Deaths:
 
     def add(self, item: str, machine: str, *, is_preempted: bool, by_itself: bool) -> None:
         """Take note of a death. is_preempted: the machine was taken away. by_itself: it is known that the machine is
-        there, as the actor has said what it could not do."""
+        there."""
         if is_preempted:
             self._on_lost[item] += 1
         elif by_itself:

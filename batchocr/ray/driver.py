@@ -362,7 +362,8 @@ class Driver:
             self._waiting += [actor.item] if self._is_unread(actor.item) else []
             return
         self._said[actor.item.name] = message
-        is_preempted, by_itself = bool(getattr(error, "preempted", False)), isinstance(error, BatchOcrError)
+        is_preempted = bool(getattr(error, "preempted", False))
+        by_itself = isinstance(error, BatchOcrError) or actor.machine == self._machines.own
         self._deaths.add(actor.item.name, actor.machine, is_preempted=is_preempted, by_itself=by_itself)
         if self._is_unread(actor.item):
             self._try_again(actor.item)

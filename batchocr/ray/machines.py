@@ -47,6 +47,8 @@ class Machines:
         self.reports: list[MachineReport] = []
         self.noticed_s = _health_check_s(ray)
         """How long Ray may take to notice that a machine was lost."""
+        self.own = str(ray.get_runtime_context().get_node_id())
+        """That of the driver, which is there."""
         self._ray = ray
         self._nodes: dict[str, dict[str, Any]] = {}
         self.looked_s = 0.0

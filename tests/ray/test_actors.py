@@ -73,6 +73,9 @@ class StandIn:
             Config=SimpleNamespace(**{f"health_check_{name}": of for name, of in config.items()})
         )
 
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(get_node_id=lambda: "the driver's")
+
     def nodes(self) -> list[dict[str, Any]]:
         self._looks_left -= 1
         for node in self._nodes if self._looks_left < 0 else []:

@@ -45,7 +45,7 @@ class Machine:
         """Its processes; with the name of a call, the actors that are at it."""
         try:
             found = [*psutil.Process(self._process.pid).children(recursive=True)]
-            title = [f"ray::OnMachine.{call}"]
+            title = [f"ray::Reader.{call}"]
             return [each for each in found if not call or each.cmdline()[:1] == title]
         except psutil.Error:
             return []
