@@ -16,9 +16,7 @@ from batchocr.job.stop import StopSwitch
 
 
 @options.takes_options(
-    *options.ALL
-    - {"work_dir", "rows_per_part"}
-    - {"limit", "max_doubtful_rate", "only", "resume", "sample_documents", "shard"},
+    *options.ALL - {"work_dir", "rows_per_part"} - {"limit", "max_doubtful_rate", "only", "resume"},
     prune=Option(CONTINUING, "Remove rows of documents that are not there, or of other --pages.", default="off"),
     device=Option(MODEL, "Where to run: auto takes the cluster's GPUs, or its CPUs.", "auto|cuda|cpu"),
     report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),

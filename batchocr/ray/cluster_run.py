@@ -33,8 +33,9 @@ from batchocr.tables.schema import RunMetadata, fingerprint_of_settings, require
 
 logger = logging.getLogger(__name__)
 
-_OF_ONE_MACHINE = ("limit", "only", "sample_documents", "shard", "resume", "max_doubtful_rate")
-"""Options that mean nothing here."""
+_OF_ONE_MACHINE = ("limit", "only", "resume", "max_doubtful_rate")
+"""Options that need what only a run on one machine has: an order in which pages end, single pages, a journal, and what
+all rows say."""
 
 _OF_MODEL = ("model_fingerprint", "dtype", "layout", "layout_rules")
 """Settings that only an actor knows, once it has loaded the model."""

@@ -182,9 +182,23 @@ def test_a_run_that_is_stopped_keeps_what_is_there_and_continues(place: Path) ->
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("_connected")
+def test_a_shard_of_the_documents_is_that_of_a_plain_run(place: Path) -> None:
+    plain = {row.source for row in read_rows(place / "plain.parquet")}
+    shards = []
+    for index in (1, 2):
+        run(place, f"shard-{index}", shard=f"{index}/2")
+        shards.append({row.source for row in rows_of(place, f"shard-{index}")})
+    assert shards[0] | shards[1] == plain
+    assert not shards[0] & shards[1]
+    with pytest.raises(OutputMismatchError, match="none of this input"):
+        run(place, "shard-1", shard="2/2")
+
+
+@pytest.mark.long
 def test_what_cannot_be_read_on_a_cluster_is_refused(place: Path) -> None:
-    with pytest.raises(UsageError, match="--shard is of a run on one machine"):
-        run(place, "refused", shard="1/2")
+    with pytest.raises(UsageError, match="--limit is of a run on one machine"):
+        run(place, "refused", limit=2)
     with pytest.raises(UsageError, match="in memory"):
         batchocr.ray.run([("a.pdf", b"%PDF")], out=place / "refused")
     with pytest.raises(NoInputError):
