@@ -28,7 +28,7 @@ from batchocr.errors import (
 from batchocr.pages.input.folders import SkippedFiles
 from batchocr.pages.input.globs import WILDCARD, natural_key
 from batchocr.pages.input.objects import documents_matching
-from batchocr.storage.objects import list_below, look_at, put
+from batchocr.storage.objects import asked, list_below, look_at, put
 from batchocr.storage.temporary import is_private, new_folder, work_folder
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import open_locked, writing
@@ -307,7 +307,7 @@ def _fetch_one(folder: Path | None, uri: str) -> Path:
 def _uris(name: str) -> list[str]:
     is_glob = WILDCARD.search(name) is not None  # unless an object has this very name
     with suppress(*[NotFoundError] if is_glob else ()):
-        if (object_there := look_at(name)) is not None:
+        if (object_there := asked(partial(look_at, name)).result()) is not None:
             return [object_there.uri]
     below = documents_matching(name, SkippedFiles()) if is_glob else list_below(name, recursive=False)
     return [found.uri for found in below]

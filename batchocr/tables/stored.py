@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batchocr.errors import DeniedError, NotFoundError, OutputError, PageError, of_store
-from batchocr.storage.objects import fetch, fetch_pieces, require_object
+from batchocr.storage.objects import asked, fetch, fetch_pieces, require_object
 from batchocr.tables import parquet
 from batchocr.tables.atomic import atomic_file
 from batchocr.tables.known import LEAVES
@@ -49,7 +50,7 @@ def fetch_file(uri: str, path: Path, *, required: bool = True) -> bool:
     some stores say of what is missing. Raises OutputError."""
     may_lack = () if required else (NotFoundError, DeniedError)
     with fetching(uri), suppress(*may_lack), atomic_file(path) as file:
-        fetch(uri, file, timeout_s=_FETCH_S)
+        asked(partial(fetch, uri, file, timeout_s=_FETCH_S)).result()
         return True
     return False
 

@@ -18,6 +18,7 @@ import pytest
 from batchocr.errors import ChangedError, DeniedError, NoBucketError, NotFoundError, UnavailableError, UnreadableError
 from batchocr.storage import conditional
 from batchocr.storage.conditional import copy, get, is_possible, put, remove
+from batchocr.tables.remote_output import fetch_tables
 from tests.support.object_store import SECRET, Environ, ObjectStore, answering, first
 
 NAME = "s3://conditional/folder/table.json"
@@ -126,7 +127,8 @@ def test_a_store_that_does_not_answer_is_given_up(store: ObjectStore, monkeypatc
         put(b"one", NAME, None)
 
 
-def test_a_signal_ends_what_waits_for_a_store_that_is_silent(store: ObjectStore) -> None:
+@pytest.mark.parametrize("ask", [get, fetch_tables])
+def test_a_signal_ends_what_waits_for_a_store_that_is_silent(store: ObjectStore, ask: Callable[[str], object]) -> None:
     this, is_over = threading.get_ident(), threading.Event()
 
     def silent(_: Environ, __: Any) -> None:
@@ -135,7 +137,7 @@ def test_a_signal_ends_what_waits_for_a_store_that_is_silent(store: ObjectStore)
 
     began_s = time.monotonic()
     with store.failing(silent), pytest.raises(KeyboardInterrupt):
-        get(NAME)
+        ask(NAME)
     is_over.set()
     assert time.monotonic() - began_s < 15
 
