@@ -37,8 +37,8 @@ class Deaths:
         self._unknown: list[_Death] = []
         """Those of which Ray may not know yet that the machine was lost."""
         self._died_on: defaultdict[str, set[str]] = defaultdict(set)
-        self._read: set[str] = set()
-        """Items that were read all the same."""
+        self._read: dict[str, str] = {}
+        """On which machines items were read all the same."""
 
     def add(self, item: str, machine: str, *, is_preempted: bool, by_itself: bool) -> None:
         """Take note of a death. is_preempted: the machine was taken away. by_itself: it is known that the machine is
@@ -78,14 +78,14 @@ class Deaths:
         """On which machines actors died of it, or may have."""
         return {*self._died_on.get(item, ()), *(death.machine for death in self._unknown if death.item == item)}
 
-    def was_read(self, item: str) -> None:
-        """Take note that an actor has read an item: those that died of it before may have died of their machine."""
-        self._read.add(item)
-        for machine in self._died_on.get(item, ()):
-            self._machines.died_of(machine, item)
+    def was_read(self, item: str, machine: str) -> None:
+        """Take note that an actor has read an item: those that died of it elsewhere may have died of their machine."""
+        self._read[item] = machine
+        for other in self._died_on.get(item, set()) - {machine}:
+            self._machines.died_of(other, item)
 
     def _is_of_item(self, item: str, machine: str) -> None:
         self._attempts[item] += 1
         self._died_on[item].add(machine)
-        if item in self._read:
+        if self._read.get(item, machine) != machine:
             self._machines.died_of(machine, item)

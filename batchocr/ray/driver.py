@@ -325,7 +325,7 @@ class Driver:
         if item.number in self._done:  # another actor was quicker
             return
         self._done.add(item.number)
-        self._deaths.was_read(item.name)
+        self._deaths.was_read(item.name, actor.machine)
         self._read_s, self._rows_read = self._read_s + took_s, self._rows_read + item.num_rows
         self.tally.parts_read += 1
         actor.report.parts += 1

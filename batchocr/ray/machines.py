@@ -21,7 +21,7 @@ MAX_FAILURES = 3
 """A machine on which so many actors could not start is left out; and as long as none was ready anywhere, so many
 machines on which one could not end the run."""
 _MAX_DEADLY_ITEMS = 3
-"""A machine on which actors died of so many items that others then read is left out."""
+"""A machine on which actors died of so many items that were then read on others is left out."""
 _ADDRESS = re.compile(r"\bip[=:] ?([0-9a-f.:]+)")
 _LOOK_S = 1.0
 _HEALTH_CHECK_S = 120.0
@@ -120,9 +120,10 @@ class Machines:
             self._leave_out(machine, f"{MAX_FAILURES} actors failed there, the last one so: {why}")
 
     def died_of(self, machine: str, item: str) -> None:
-        """Take note that an actor died there of an item that another one has read since."""
+        """Take note that an actor died there of an item that was read on another machine. The last one stays."""
         self._deadly[machine].add(item)
-        if len(self._deadly[machine]) >= _MAX_DEADLY_ITEMS:
+        others = [other for other in self._used - self.left_out - {machine} if self.is_alive(other)]
+        if others and len(self._deadly[machine]) >= _MAX_DEADLY_ITEMS:
             self._leave_out(machine, f"actors died there of {len(self._deadly[machine])} items that others then read")
 
     def _leave_out(self, machine: str, why: str) -> None:

@@ -348,6 +348,23 @@ def test_a_machine_whose_actors_die_of_items_that_others_read_is_left_out(
     assert [(each.name, each.fate) for each in ended.machines] == [("node-0", "left out")]
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_last_machine_stays_though_actors_die_there_now_and_then(
+    drive: Callable[..., driver.Driver], number: int
+) -> None:
+    died = set[str]()
+
+    def read(self: Actor, item: Item, *, again: bool) -> ItemRead:
+        if item.name not in died:
+            died.add(item.name)
+            raise EngineError("no device is left")
+        return ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None)
+
+    ended = drive(StandIn(*[MACHINE] * number), read=read, pages=12, actors=number)
+    assert ended.tally.items(finished=True).ok == 12
+    assert len(ended.machines) < number
+
+
 def test_of_a_later_run_the_rows_of_what_is_new_are_counted_until_one_ends_well(
     drive: Callable[..., driver.Driver], tmp_path: Path
 ) -> None:
