@@ -102,8 +102,6 @@ class Driver:
         """By the names of items, what the last actor that died of one said."""
         self._failure: Exception | None = None
         """Why the last one could not start."""
-        self._done: set[int] = set()
-        """The numbers of items that were read."""
         self._held: list[Item] = []
         """Of which actors have died, perhaps with their machines."""
         self._read_s, self._rows_read = 0.0, 0
@@ -175,8 +173,7 @@ class Driver:
                 progress.close()
 
     def _reading(self) -> list[_Actor]:
-        """The actors that read what no other has read meanwhile."""
-        return [actor for actor in self._actors if actor.item is not None and actor.item.number not in self._done]
+        return [actor for actor in self._actors if actor.item is not None]
 
     def _progress(self) -> RunProgress:
         status = self.tally.by_status
@@ -322,9 +319,9 @@ class Driver:
         took_s, actor.since_s = time.perf_counter() - actor.since_s, time.perf_counter()
         actor.report.busy_seconds += took_s
         assert item is not None
-        if item.number in self._done:  # another actor was quicker
-            return
-        self._done.add(item.number)
+        for slower in [other for other in self._actors if other.item is item]:
+            slower.report.busy_seconds += actor.since_s - slower.since_s
+            self._end(slower)  # it may never come to an end, nor read anything else
         self._deaths.was_read(item.name, actor.machine)
         self._read_s, self._rows_read = self._read_s + took_s, self._rows_read + item.num_rows
         self.tally.parts_read += 1
@@ -369,8 +366,8 @@ class Driver:
             self._try_again(actor.item)
 
     def _is_unread(self, item: Item) -> bool:
-        """Whether no actor has read an item, nor reads it."""
-        return item.number not in self._done and all(actor.item is not item for actor in self._actors)
+        """Whether no actor reads an item, which one has lost; none has read it, as that would have ended the others."""
+        return all(actor.item is not item for actor in self._actors)
 
     def _try_again(self, item: Item) -> None:
         """Have an item read again, or give it up, as soon as it is known whether actors have died of it."""

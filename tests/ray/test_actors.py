@@ -302,6 +302,29 @@ def test_an_item_that_takes_too_long_is_read_by_an_idle_actor_too(
     assert (ended.tally.items(finished=True).ok, ended.tally.parts_read) == (12, 12)
 
 
+def test_an_actor_that_reads_what_another_has_read_keeps_no_item_waiting(
+    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing ever ends on the machine that is left to read the item of which an actor died, until that is replaced."""
+    monkeypatch.setattr(driver, "_SLOW_S", 0.0)
+    ray, died = StandIn(MACHINE, MACHINE, stuck=(stuck := {"node-1"})), set[str]()
+    kill = ray.kill
+
+    def read(self: Actor, item: Item, *, again: bool) -> ItemRead:
+        if not died:
+            died.add(item.name)
+            raise EngineError("no device is left")
+        return ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None)
+
+    def mend(handle: Any) -> None:
+        kill(handle)
+        stuck.discard(handle.node)
+
+    monkeypatch.setattr(ray, "kill", mend)
+    ended = drive(ray, read=read, pages=12, actors=2)
+    assert (ended.tally.items(finished=True).ok, ended.tally.parts_read) == (12, 12)
+
+
 def test_an_actor_that_has_nothing_to_read_gives_its_machine_back(
     drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
