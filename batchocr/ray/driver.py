@@ -183,8 +183,9 @@ class Driver:
         )
 
     def _start_actors(self, plan: ActorPlan) -> None:
-        """Start as many as there should be, but no more than there are items for."""
-        while len(self._actors) < min(plan.count, len(self._waiting) + len(self._reading())):
+        """Start as many as there should be, but no more than there are items for; a slow one is for two."""
+        needed = len(self._waiting) + len(self._reading()) + (self._slow_item() is not None)
+        while len(self._actors) < min(plan.count, needed):
             config = replace(self._config, device="cuda" if plan.gpus else "cpu")
             handle = start_actor(
                 self._ray,
@@ -207,7 +208,7 @@ class Driver:
                 actor.item = item
                 actor.since_s = time.perf_counter()
                 actor.call = actor.handle.read.remote(item, again=item.name in self._before)
-            elif time.perf_counter() - actor.since_s > _IDLE_S:
+            elif not (self._waiting or self._held) and time.perf_counter() - actor.since_s > _IDLE_S:
                 self._end(actor)
 
     def _slow_item(self) -> Item | None:

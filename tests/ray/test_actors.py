@@ -325,6 +325,21 @@ def test_an_actor_that_reads_what_another_has_read_keeps_no_item_waiting(
     assert (ended.tally.items(finished=True).ok, ended.tally.parts_read) == (12, 12)
 
 
+def test_an_item_that_takes_too_long_gets_another_actor_though_idle_ones_have_been_ended(
+    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_IDLE_S", 0.0)
+    ray, kill = StandIn(MACHINE, MACHINE, stuck={"node-0"}), StandIn.kill
+
+    def ended(self: StandIn, handle: Any) -> None:
+        kill(self, handle)
+        monkeypatch.setattr(driver, "_SLOW_S", 0.0)
+
+    monkeypatch.setattr(StandIn, "kill", ended)
+    assert drive(ray, pages=12, actors=2).tally.items(finished=True).ok == 12
+    assert ray.started == ["node-0", "node-1", "node-1"]
+
+
 def test_an_actor_that_has_nothing_to_read_gives_its_machine_back(
     drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
