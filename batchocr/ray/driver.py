@@ -152,6 +152,8 @@ class Driver:
                 if progress is not None:
                     progress.show(self._progress())
                 plan = plan_actors(self._machines.resources, self._config, self._wanted)
+                if plan.gpus:  # also while all machines that have some are away
+                    self._config = replace(self._config, device="cuda")
                 if stop.reason is None:
                     self._start_actors(plan)
                     self._give_out()

@@ -82,9 +82,10 @@ class StandIn:
             node["Alive"] = node["Alive"] and node["NodeID"] not in self._down
         return self._nodes
 
-    def remote(self, *, label_selector: dict[str, str], **_: object) -> Callable[[type[Any]], Any]:
+    def remote(self, *, label_selector: dict[str, str], num_gpus: int = 0, **_: object) -> Callable[[type[Any]], Any]:
         left_out = label_selector.get("ray.io/node-id", "!in()").removeprefix("!in(").removesuffix(")").split(",")
-        alive = [node["NodeID"] for node in self._nodes if node["Alive"]] or ["node-0"]
+        nodes = [node for node in self._nodes if node["Resources"].get("GPU", 0) >= num_gpus]
+        alive = [node["NodeID"] for node in nodes if node["Alive"]] or [nodes[0]["NodeID"]]
         able = [machine for machine in alive if machine not in left_out]
 
         def actor_of(made: type[Any]) -> Any:
@@ -371,6 +372,23 @@ def test_without_a_number_there_is_an_actor_for_each_machine_that_comes(
     monkeypatch.setattr(ray, "remote", remote)
     assert drive(ray, pages=12).tally.items(finished=True).ok == 12
     assert ray.started == ["node-0", "node-1"]
+
+
+def test_when_all_gpus_are_lost_another_is_waited_for_and_no_cpu_takes_its_place(
+    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu: dict[str, float] = {"CPU": 2, "GPU": 1}
+    ray, later = StandIn(MACHINE, gpu, lost={"node-1"}, notices_after=0), StandIn(MACHINE, MACHINE, gpu)
+    devices = set[str]()
+
+    def started(self: Actor, config: Config, *_: object, **__: object) -> None:
+        devices.add(config.device)
+        if len(ray.started) == 2:
+            ray._nodes += later.nodes()[2:]
+
+    monkeypatch.setattr(Actor, "__init__", started)
+    ended = drive(ray, pages=2)
+    assert (ended.tally.items(finished=True).ok, set(ray.started), devices) == (2, {"node-1", "node-2"}, {"cuda"})
 
 
 def test_a_machine_whose_actors_die_of_items_that_others_read_is_left_out(
