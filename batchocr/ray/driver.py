@@ -363,7 +363,8 @@ class Driver:
             return
         self._said[actor.item.name] = message
         is_preempted = bool(getattr(error, "preempted", False))
-        by_itself = isinstance(error, BatchOcrError) or actor.machine == self._machines.own
+        is_raised = not isinstance(error, self._ray.exceptions.RayError)  # by an actor that is still there
+        by_itself = is_raised or actor.machine == self._machines.own
         self._deaths.add(actor.item.name, actor.machine, is_preempted=is_preempted, by_itself=by_itself)
         if self._is_unread(actor.item):
             self._try_again(actor.item)

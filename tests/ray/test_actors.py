@@ -14,7 +14,7 @@ import pytest
 from batchocr.config import Config
 from batchocr.data import PageResult
 from batchocr.documents.assembly.assemble import open_table
-from batchocr.errors import BatchOcrError, EngineError, ModelError, OutputError, OutputMismatchError, UsageError
+from batchocr.errors import EngineError, ModelError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
 from batchocr.pages.input.sources import Found, find_documents
@@ -131,7 +131,9 @@ class StandIn:
     def get(self, call: Callable[[], object]) -> object:
         try:
             return call()
-        except BatchOcrError as error:
+        except RayError:
+            raise
+        except Exception as error:
             raise RayTaskError(error) from error
 
     def kill(self, handle: Any) -> None:
@@ -449,8 +451,11 @@ def test_a_part_of_which_rows_were_skipped_and_none_failed_is_not_read_again(
     assert (tally.parts_before, tally.parts_read, tally.errors) == (1, 0, {"absent": 3})
 
 
-def test_an_engine_that_is_gone_for_good_costs_an_attempt(drive: Callable[..., driver.Driver]) -> None:
-    assert drive(ending=EngineError("no device is left")).tally.actors_lost == 2
+@pytest.mark.parametrize("ending", [EngineError("no device is left"), KeyError("a bug")])
+def test_what_an_actor_raises_costs_an_attempt_at_once(drive: Callable[..., driver.Driver], ending: Exception) -> None:
+    ray = StandIn(MACHINE)
+    ray._raylet.Config.health_check_initial_delay_ms = lambda: 10**9
+    assert drive(ray, ending=ending).tally.actors_lost == 2
 
 
 def test_what_is_not_the_fault_of_an_item_ends_the_run(drive: Callable[..., driver.Driver]) -> None:
