@@ -326,6 +326,7 @@ class Driver:
             slower.report.busy_seconds += actor.since_s - slower.since_s
             self._end(slower)  # it may never come to an end, nor read anything else
         self._deaths.was_read(item.name, actor.machine)
+        self._machines.did_well(actor.machine)
         self._read_s, self._rows_read = self._read_s + took_s, self._rows_read + item.num_rows
         self.tally.parts_read += 1
         actor.report.parts += 1

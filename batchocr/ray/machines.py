@@ -18,8 +18,8 @@ from typing import Any, Literal
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES = 3
-"""A machine on which so many actors could not start is left out; and as long as none was ready anywhere, so many
-machines on which one could not end the run."""
+"""A machine on which so many actors in a row could not start is left out; and as long as none was ready anywhere, so
+many machines on which one could not end the run."""
 _MAX_DEADLY_ITEMS = 3
 """A machine on which actors died of so many items that were then read on others is left out."""
 _ADDRESS = re.compile(r"\bip[=:] ?([0-9a-f.:]+)")
@@ -117,7 +117,11 @@ class Machines:
         """Take note that an actor could not start there, or not write what it had read."""
         self._failures[machine] += 1
         if self._failures[machine] >= MAX_FAILURES and self.is_alive(machine):
-            self._leave_out(machine, f"{MAX_FAILURES} actors failed there, the last one so: {why}")
+            self._leave_out(machine, f"{MAX_FAILURES} actors failed there in a row, the last one so: {why}")
+
+    def did_well(self, machine: str) -> None:
+        """Take note that an actor has read there, and written what it had read: only failures in a row count."""
+        self._failures.pop(machine, None)
 
     def died_of(self, machine: str, item: str) -> None:
         """Take note that an actor died there of an item that was read on another machine. The last one stays."""

@@ -284,8 +284,28 @@ def test_a_machine_on_which_no_actor_can_start_is_left_out_and_the_others_read_o
     assert ended.tally.items(finished=True).ok == 12
     [left_out] = ended.machines
     assert (left_out.name, left_out.fate) == ("node-1", "left out")
-    assert left_out.why == "3 actors failed there, the last one so: the driver is too old"
+    assert left_out.why == "3 actors failed there in a row, the last one so: the driver is too old"
     assert f"the machine node-1 is left out: {left_out.why}" in caplog.text
+
+
+def test_a_machine_on_which_an_actor_cannot_start_now_and_then_is_not_left_out(
+    drive: Callable[..., driver.Driver],
+) -> None:
+    ray, died = StandIn(MACHINE), set[str]()
+
+    def load(self: Actor) -> Loaded:
+        if len(ray.started) % 2:
+            raise ModelError("the network is away")
+        return Loaded(self.node, METADATA, {})
+
+    def read(self: Actor, item: Item, *, again: bool) -> ItemRead:
+        if item.name not in died:
+            died.add(item.name)
+            raise EngineError("no device is left")
+        return ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None)
+
+    ended = drive(ray, load=load, read=read, pages=4)
+    assert (ended.tally.items(finished=True).ok, ended.machines) == (4, [])
 
 
 def test_if_no_actor_has_ever_started_three_machines_that_failed_once_end_the_run(
