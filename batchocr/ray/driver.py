@@ -51,6 +51,7 @@ class _Actor:
     """An actor, what it was asked (`call`), and the item that it is reading, if any."""
 
     handle: Any
+    plan: ActorPlan
     report: ActorReport
     call: Any = None
     machine: str = ""
@@ -146,12 +147,14 @@ class Driver:
         self._machines = Machines(self._ray)
         self._deaths, self.machines = Deaths(self._machines), self._machines.reports
         self._said_s = time.perf_counter()
+        plan = plan_actors(self._machines.resources, self._config, self._wanted)
         stop.phase = "reading"
         try:
             while self._waiting or self._reading() or self._held:
                 if progress is not None:
                     progress.show(self._progress())
-                plan = plan_actors(self._machines.resources, self._config, self._wanted)
+                now = plan_actors(self._machines.resources, self._config, self._wanted)
+                plan = now if self._machines.are_there(now.needed) else plan  # those that are away may come back
                 if plan.gpus:  # also while all machines that have some are away
                     self._config = replace(self._config, device="cuda")
                 if stop.reason is None:
@@ -186,6 +189,8 @@ class Driver:
 
     def _start_actors(self, plan: ActorPlan) -> None:
         """Start as many as there should be, but no more than there are items for; a slow one is for two."""
+        for actor in [actor for actor in self._actors if not actor.machine and actor.plan.needed != plan.needed]:
+            self._end(actor)  # there may be no machine any more that has so much
         needed = len(self._waiting) + len(self._reading()) + (self._slow_item() is not None)
         while len(self._actors) < min(plan.count, needed):
             config = replace(self._config, device="cuda" if plan.gpus else "cpu")
@@ -201,7 +206,7 @@ class Driver:
                 per_node=plan.per_node,
                 begun_in=self._metadata,
             )
-            self._actors.append(_Actor(handle, ActorReport(""), call=handle.machine.remote()))
+            self._actors.append(_Actor(handle, plan, ActorReport(""), call=handle.machine.remote()))
 
     def _give_out(self) -> None:
         for actor in [actor for actor in self._actors if actor.is_ready and actor.item is None]:

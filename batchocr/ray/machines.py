@@ -89,6 +89,10 @@ class Machines:
         able = {machine for machine in self._alive() if _has(self._nodes[machine]["Resources"], needed)}
         return not able or bool(able - self.left_out)
 
+    def are_there(self, needed: Mapping[str, float]) -> bool:
+        """Whether one that is alive and not left out has what an actor needs, though others may use it."""
+        return any(_has(resources, needed) for resources in self.resources)
+
     def _alive(self) -> set[str]:
         return {machine for machine, node in self._nodes.items() if node["Alive"]}
 

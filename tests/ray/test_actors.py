@@ -82,11 +82,14 @@ class StandIn:
             node["Alive"] = node["Alive"] and node["NodeID"] not in self._down
         return self._nodes
 
-    def remote(self, *, label_selector: dict[str, str], num_gpus: int = 0, **_: object) -> Callable[[type[Any]], Any]:
+    def remote(
+        self, *, label_selector: dict[str, str], num_gpus: int = 0, num_cpus: int = 0, **_: object
+    ) -> Callable[[type[Any]], Any]:
         left_out = label_selector.get("ray.io/node-id", "!in()").removeprefix("!in(").removesuffix(")").split(",")
         nodes = [node for node in self._nodes if node["Resources"].get("GPU", 0) >= num_gpus]
         alive = [node["NodeID"] for node in nodes if node["Alive"]] or [nodes[0]["NodeID"]]
         able = [machine for machine in alive if machine not in left_out]
+        is_pending = all(node["Alive"] and node["Resources"].get("CPU", 0) < num_cpus for node in nodes)
 
         def actor_of(made: type[Any]) -> Any:
             def method(found: Callable[..., object]) -> Any:
@@ -111,6 +114,8 @@ class StandIn:
 
                 calls = {"machine": lambda: actor.node, "load": load, "read": read}
                 methods = {name: method(call) for name, call in calls.items()}
+                if is_pending:
+                    methods["machine"] = SimpleNamespace(remote=self._stuck_call)
                 if actor.node in self._stuck:
                     methods["read"] = SimpleNamespace(remote=self._stuck_call)
                 return SimpleNamespace(node=actor.node, **methods)
@@ -119,8 +124,8 @@ class StandIn:
 
         return actor_of
 
-    def _stuck_call(self, item: Item, **_: object) -> Callable[[], ItemRead]:
-        self.stuck_calls.append(lambda: ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None))
+    def _stuck_call(self, item: Item | None = None, **_: object) -> Callable[[], ItemRead]:
+        self.stuck_calls.append(lambda: ItemRead(PartRows(Counter(ok=item.num_rows if item else 0), Counter()), None))
         return self.stuck_calls[-1]
 
     def wait(self, calls: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
@@ -411,6 +416,15 @@ def test_when_all_gpus_are_lost_another_is_waited_for_and_no_cpu_takes_its_place
     monkeypatch.setattr(Actor, "__init__", started)
     ended = drive(ray, pages=2)
     assert (ended.tally.items(finished=True).ok, set(ray.started), devices) == (2, {"node-1", "node-2"}, {"cuda"})
+
+
+def test_an_actor_that_fits_on_no_machine_any_more_makes_room_for_one_that_does(
+    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray, nodes = StandIn({"CPU": 16}), StandIn.nodes
+    monkeypatch.setattr(ray, "nodes", lambda: nodes(ray if ray.started else StandIn({"CPU": 32})))
+    assert drive(ray, pages=2).tally.items(finished=True).ok == 2
+    assert len(ray.started) == 2
 
 
 def test_a_machine_whose_actors_die_of_items_that_others_read_is_left_out(
