@@ -64,8 +64,8 @@ class Output:
         self._place: Place = place or DiskPlace(self._folder)
         self._is_own_record = not is_folder(path) and place is None and path.suffix.lower() == ".parquet"
         self._keeps_staged = place is not None
-        """Whether what is staged stays until the next commit, as nothing keeps other runs from giving it an older
-        file's name meanwhile."""
+        """Whether what is staged stays until the next commit: another run, which nothing keeps out, may still give an
+        older file its name, before this one has ended."""
         self._work_folder = self._folder / OWN_FOLDER if is_folder(path) else self._folder
         """Where parts are made."""
         self.tag = ""
@@ -215,7 +215,7 @@ class Output:
             self.tag = self._place.swap(self._layout.record, record.to_line(), self.tag or None)
         except StaleError:
             self.tag, there = self._seen()
-            if there != record.commit:
+            if there.run != record.commit.run:
                 raise
         self._there = record.commit
 
