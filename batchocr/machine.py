@@ -13,7 +13,6 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -26,17 +25,6 @@ _ROOT = Path("/")
 _BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16"}
 """As Linux calls them among a CPU's flags."""
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
-
-
-@contextmanager
-def job_signals_blocked() -> Iterator[None]:
-    """Inside, a process that this thread starts inherits a mask that blocks signals to the whole job, until it ignores
-    them itself. Signals to this thread are delivered after the block."""
-    heard = signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
 
 
 def open_standard_descriptors() -> None:

@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -18,7 +18,7 @@ from weakref import WeakSet
 from pydantic import TypeAdapter
 
 from batchocr.data import Failure
-from batchocr.machine import job_signals_blocked, num_oom_kills
+from batchocr.machine import JOB_SIGNALS, num_oom_kills
 from batchocr.processes.channel import Channel, ChannelError, Received, Sent
 
 Passed = TypeVar("Passed")
@@ -86,7 +86,7 @@ class Child(Generic[Sent, Received, Passed]):
             ours, its = socket.socketpair()
             self.channel = Channel(ours, sends, receives)
             undo.callback(self.channel.close)
-            with its, job_signals_blocked():
+            with its, _signals_blocked():
                 self._process = subprocess.Popen(
                     [*command, str(its.fileno())],
                     stdin=subprocess.PIPE,
@@ -177,6 +177,17 @@ class Child(Generic[Sent, Received, Passed]):
             stack = stacks[max(0, stacks.find(b"Current thread ")) :]
             tail = before[-_QUOTED_BYTES // 2 :] + fatal + error + b"\n" + stack[: _QUOTED_BYTES // 2]
         return tail[-_QUOTED_BYTES:].decode("utf-8", "backslashreplace").strip()
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Inside, a process that this thread starts inherits a mask that blocks signals to the whole job, until it ignores
+    them itself. Signals to this thread are delivered after the block."""
+    heard = signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
 
 
 def _killing(name: str, oom_kills_before: int | None, oom_kills: int | None) -> Death:

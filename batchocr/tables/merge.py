@@ -39,8 +39,6 @@ from batchocr.tables.together import InOrder, RowNumbers, Together
 
 logger = logging.getLogger(__name__)
 
-_SOURCES_AT_ONCE = 256
-
 _Key = tuple[int, PathKey, str]
 """Of a document: its place in the input, its path by parts, and as it is."""
 
