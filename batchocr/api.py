@@ -149,7 +149,7 @@ def run_with(
         earlier = output.path if journal_path(output.path).exists() else output.table
         found = find_inputs(config, inputs, earlier)
         found = replace(found, documents=without_output(found.documents, output.own().__contains__))
-        begun_in = None if config.overwrite else metadata_of_rows(output.path, output.table)
+        begun_in = None if config.overwrite else metadata_of_rows(output.path, output.table, output.items)
         with nullcontext(session) if session else closing(Session(config, begun_in=begun_in)) as reading:
             return read_into_table(reading, config, found, output, stop, progress)
 

@@ -8,18 +8,15 @@ import typer
 
 from batchocr.cli import options
 from batchocr.cli.console import printable_lines, progress_on_stderr, write_line
-from batchocr.cli.run import config_of_run, tell_the_end
+from batchocr.cli.run import conclude, config_of_run
 from batchocr.cli.signals import stop_on_signals
 from batchocr.config import CONTINUING, INPUT, MODEL, RUN, Option
-from batchocr.data import counted
 from batchocr.job.stop import StopSwitch
 
 
 @options.takes_options(
-    *options.ALL - {"work_dir", "rows_per_part"} - {"limit", "max_doubtful_rate", "only", "resume"},
-    prune=Option(CONTINUING, "Remove rows of documents that are not there, or of other --pages.", default="off"),
+    *options.ALL - {"limit"},
     device=Option(MODEL, "Where to run: auto takes the cluster's GPUs, or its CPUs.", "auto|cuda|cpu"),
-    report=Option(RUN, "Where to write the throughput report (JSON).", "PATH", default="report.json in the folder"),
     cache=Option(
         CONTINUING, "Keep the model's answers in this folder: on a disk of each machine.", "DIR", default="none"
     ),
@@ -53,7 +50,7 @@ def ray(
             panel=RUN,
             metavar="N",
             default="1000",
-            help="About how many pages an actor reads at a time; longer documents are divided.",
+            help="Most pages that an actor reads at a time; longer documents are divided.",
         ),
     ] = 1000,
     actors: Annotated[
@@ -71,12 +68,12 @@ def ray(
     verbose: options.Verbose = False,
     log_format: options.LogFormat = "text",
 ) -> None:
-    """Read the INPUTs on all machines of a Ray cluster, with an actor for each GPU, into a folder that is read as one
-    table. Run it again to continue where it was stopped. INPUTs and folder are where all machines see them. Exit codes
-    are those of `batchocr run`.
+    """Read the INPUTs on all machines of a Ray cluster, with an actor for each GPU, into a folder of parts: the table
+    that `batchocr run` makes there. Run either again to continue where it was stopped. INPUTs and folder are where all
+    machines see them. Exit codes are those of `batchocr run`.
 
     Examples:
-    batchocr ray /shared/scans -o /shared/table
+    batchocr ray /shared/scans -o /shared/table/
     batchocr ray s3://bucket/scans/ --address auto -o s3://bucket/table/
     """
     config = config_of_run(flags, recipe, log_format, quiet=quiet, verbose=verbose)
@@ -90,7 +87,6 @@ def ray(
         report = run_with(config, inputs, cluster, out=out, stop=stop, progress=progress)
         if log_format == "text" and not quiet and not report.nothing_to_do:
             write_line(f"\n{printable_lines(report.to_text())}\n")
-        num_parts = report.parts.already_done + report.parts.read
-        kept = f"{num_parts:,} of {counted(report.parts.planned, 'part')} can be read"
-        tell_the_end(report, config, kept=kept, there=f"the table is {out}")
+        conclude(report, config, f"{out.rstrip('/')}/")
+    assert report.exit_code is not None  # an error was raised otherwise
     raise typer.Exit(report.exit_code)

@@ -25,8 +25,7 @@ from batchocr.pages.input.folders import describe_skipped
 from batchocr.tables.files import OWN_FOLDER, is_folder
 
 if TYPE_CHECKING:
-    from batchocr.job.stats.report import Report
-    from batchocr.ray.report import ClusterReport
+    from batchocr.job.stats.report import TableReport
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ def run(
         )
         if log_format == "text" and not quiet and not finished.nothing_to_do:
             write_line(f"\n{printable_lines(format_table(finished, details=verbose))}\n")
-        _conclude(finished, config, out)
+        conclude(finished, config, out)
     assert finished.exit_code is not None  # a run that an error ends returns no report
     raise typer.Exit(finished.exit_code)
 
@@ -91,8 +90,8 @@ def config_of_run(
     return config
 
 
-def _conclude(report: Report, config: Config, out: str) -> None:
-    """Say what came of the run, and what to do next."""
+def conclude(report: TableReport, config: Config, out: str) -> None:
+    """Say what came of a run, and what to do next."""
     items = report.items
     if items.degraded:
         read = counted(items.ok + items.degraded, "page")
@@ -106,16 +105,10 @@ def _conclude(report: Report, config: Config, out: str) -> None:
     is_of_parts = out.endswith("/") or is_folder(Path(out))
     usual = f"{out.rstrip('/')}/{OWN_FOLDER}/report.json" if is_of_parts else f"{out}.report.json"
     report_file = config.report or usual
-    kept = f"finished pages are kept, the report is {report_file}"
-    tell_the_end(report, config, kept=kept, there=f"the table is {out}, the report {report_file}")
-
-
-def tell_the_end(report: Report | ClusterReport, config: Config, *, kept: str, there: str) -> None:
-    """Say how the run ended. kept: what there is if it was stopped; there: if not."""
     ended = {"exit_code": report.exit_code, **_shortened(json.loads(report.to_json()))}
     if not report.complete:
-        items = report.items
         begun = items.ok + items.degraded + items.failed + items.skipped > items.already_done
+        kept = f"finished pages are kept, the report is {report_file}"
         said = f"stopped before the end; {kept}: {how_to_continue(config, begun=begun)}"
         logger.info("%s", said, extra=event("run_stopped", **ended))
         return
@@ -124,10 +117,11 @@ def tell_the_end(report: Report | ClusterReport, config: Config, *, kept: str, t
     if (newest := report.newest) and 0 < newest.failed == newest.found < ENOUGH_ROWS:
         rows = counted(newest.failed, "row")
         logger.warning("nothing of the newest documents was read: %s failed; error_message says why", rows)
-    found = report.items.found
+    found = items.found
     rows = "the only row is" if found == 1 else f"all {found:,} rows are"
     why = f"nothing new to read and nothing to do, {rows} done: " if report.nothing_to_do else ""
     skipped = f"; {describe_skipped(report.skipped_files)}" if report.nothing_to_do and report.skipped_files else ""
+    there = f"the table is {out}, the report {report_file}"
     logger.info("%s%s%s", why, there, skipped, extra=event("run_finished", **ended))
 
 

@@ -20,7 +20,7 @@ from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
 from batchocr.storage.members import file_of
-from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_cluster_part, is_folder, report_path
+from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_folder, is_part_name, report_path
 from batchocr.tables.known import KnownRow, version_of
 from batchocr.tables.opened import read_metadata
 from batchocr.tables.page_quality import is_doubtful
@@ -222,7 +222,7 @@ class Verifier:
                 yield VerifyFinding("settings", str(out), None, f"was made with other settings than {self._outs[0]}")
             asked, asked_first = _asked_of_shard(metadata), _asked_of_shard(first)
             # Of the parts in a folder, a run replaces only those that change.
-            if asked != asked_first and not is_cluster_part(out.name):
+            if asked != asked_first and not is_part_name(out.name):
                 said = f"was asked for {asked}, and {self._outs[0]} for {asked_first}"
                 yield VerifyFinding("settings", str(out), None, said)
             if fingerprints and metadata.model_fingerprint not in fingerprints:

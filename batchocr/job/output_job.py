@@ -5,26 +5,31 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from batchocr.config import Config
 from batchocr.data import PageResult, counted, valid_text
 from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError, UsageError
+from batchocr.job.document_run import RowKey
 from batchocr.job.newest import find_newest
 from batchocr.job.output_rows import OutputRows
-from batchocr.job.progress import Progress, event, log_failure
+from batchocr.job.progress import Progress, RunProgress, event, log_failure
 from batchocr.job.row_plan import RowPlan
 from batchocr.job.run import Run
 from batchocr.job.session import Session
 from batchocr.job.shortfalls import count_worsened, require_rows, warn_of_documents_without_rows, warn_of_worsened
-from batchocr.job.stats.report import Report, require_place, write_report
+from batchocr.job.stats.ledger import Ledger
+from batchocr.job.stats.report import Report, TableReport, require_place, write_report
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.folders import describe_skipped
 from batchocr.pages.input.sources import Found
+from batchocr.storage.uris import is_uri
 from batchocr.tables.atomic import remove_leftovers
 from batchocr.tables.files import among, files_of, is_folder, report_path, without_output
 from batchocr.tables.journal import Journal
@@ -33,16 +38,31 @@ from batchocr.tables.output import Output
 from batchocr.tables.schema import RunMetadata, largest, require_same_settings, sample_of
 from batchocr.tables.selection import selection_of
 
+AnyReport = TypeVar("AnyReport", bound=TableReport)
+_Made = TypeVar("_Made", bound=TableReport, covariant=True)
+
 logger = logging.getLogger(__name__)
 
 
+class Reading(Protocol[_Made]):
+    """What reads the documents of an output: a Run, or one on a cluster."""
+
+    plan: RowPlan
+    stop: StopSwitch
+    ledger: Ledger
+
+    def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
+        """Rows as they are finished, but for those that are put where the table is."""
+
+    def progress(self) -> RunProgress: ...
+
+    def close(self) -> None: ...
+
+    def report(self, error: str | None = None) -> _Made: ...
+
+
 def read_into_table(
-    session: Session,
-    config: Config,
-    found: Found,
-    output: Output,
-    stop: StopSwitch,
-    progress: Progress | None,
+    session: Session, config: Config, found: Found, output: Output, stop: StopSwitch, progress: Progress | None
 ) -> Report:
     """Read what was found into a table, or continue an unfinished one.
 
@@ -50,12 +70,33 @@ def read_into_table(
     journal and a report. config: that of the session, or one that differs in what a call may choose. stop: new, of this
     run alone. Raises UsageError, OutputError, ModelError, EngineError.
     """
+
+    def begun(journal: Journal, documents: Found) -> Run:
+        def on_load() -> None:
+            require_same_settings(journal.path, journal.metadata, session.metadata)
+            log_start(documents, output, session.metadata)
+
+        return Run(session, config, documents, stop, finished=journal, on_load=on_load)
+
+    return make_table(session.metadata, config, found, output, begun, progress)
+
+
+def make_table(
+    metadata: RunMetadata,
+    config: Config,
+    found: Found,
+    output: Output,
+    begun: Callable[[Journal, Found], Reading[AnyReport]],
+    progress: Progress | None,
+) -> AnyReport:
+    """As `read_into_table`, with whatever reads. metadata: of its rows, as far as it is known. begun: makes it, for an
+    open journal and what was found without the output's own files."""
     out, table = output.path, valid_text(output.name)
     report_file = _report_file(out, config)
     require_place(report_file)
     found = replace(found, documents=without_output(found.documents, among(files_of(out, report_file))))
     roots = tuple(map(valid_text, found.roots))
-    metadata = replace(session.metadata, input_roots=roots, selection=selection_of(config))
+    metadata = replace(metadata, input_roots=roots, selection=selection_of(config))
     with Journal.open(
         out,
         metadata,
@@ -63,17 +104,15 @@ def read_into_table(
         overwrite=config.overwrite,
         table=output.table,
         there=output.tag,
+        items=output.items,
         documents=found.documents,
     ) as journal:
         remove_leftovers(files_of(out, report_file))
         output.begin()
+        if config.overwrite and metadata.settings_fingerprint:
+            output.start_over()
         output.settle(journal.earlier)
-
-        def on_load() -> None:
-            require_same_settings(journal.path, journal.metadata, session.metadata)
-            _log_start(found, out, table, metadata)
-
-        run = Run(session, config, found, stop, finished=journal, on_load=on_load)
+        run = begun(journal, found)
         _require_same_input(out, run.plan, journal, found)
         try:
             with closing(run):
@@ -87,7 +126,7 @@ def read_into_table(
                 require_rows(run.plan, config)
                 rows = OutputRows(run.plan, journal, found, prune=config.prune)
                 containers = {} if config.only or config.limit or config.sample_documents else found.containers
-                whole = replace(metadata if config.prune else journal.metadata, containers=containers)
+                whole = replace(journal.own if config.prune else journal.metadata, containers=containers)
                 if newest and newest.exceeded_as_newest(config.max_page_error_rate, config.max_degraded_rate):
                     # Else the next run would end well without having read more of them.
                     whole = replace(whole, newest=sample_of(sources))
@@ -116,16 +155,18 @@ def _report_file(out: Path, config: Config) -> Path:
     return path
 
 
-def _log_start(found: Found, out: Path, table: str, metadata: RunMetadata) -> None:
+def log_start(found: Found, output: Output, metadata: RunMetadata) -> None:
+    """Log that the model is about to be loaded, for what and into which table."""
+    out, table = output.path, valid_text(output.name)
     fields = {"out": str(out), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
     fields |= {"model": metadata.model, "version": metadata.batchocr_version}
     documents = counted(len(found.documents), "document")
     skipped = f"; {describe_skipped(found.skipped)}" if found.skipped else ""
-    made = "" if table == valid_text(str(out)) else f", which is made in {out.parent} and put there at the end"
+    made = "" if not is_uri(output.name) else f", which is made in {out.parent} and put there at the end"
     logger.info("reading %s into %s%s%s", documents, table, made, skipped, extra=event("run_started", **fields))
 
 
-def _read(run: Run, journal: Journal, progress: Progress | None) -> None:
+def _read(run: Reading[AnyReport], journal: Journal, progress: Progress | None) -> None:
     """Append every row to the journal as soon as it is finished."""
 
     def tick() -> None:
@@ -162,8 +203,13 @@ def _counting_on(result: PageResult, earlier: KnownRow | None) -> PageResult:
 
 
 def _write_table(
-    run: Run, config: Config, journal: Journal, output: Output, rows: OutputRows, metadata: RunMetadata
-) -> Report:
+    run: Reading[AnyReport],
+    config: Config,
+    journal: Journal,
+    output: Output,
+    rows: OutputRows,
+    metadata: RunMetadata,
+) -> AnyReport:
     """Put the table in its place, unless it is there already. Raises OutputError."""
     began_s = time.monotonic()
     earlier = journal.earlier.metadata if journal.earlier else None
@@ -207,7 +253,7 @@ def _require_same_input(out: Path, plan: RowPlan, journal: Journal, found: Found
         )
 
 
-def _require_time(run: Run) -> None:
+def _require_time(run: Reading[AnyReport]) -> None:
     """Refuse a time for the run that was over before it finished a row: so it would be the next time and every time
     after that. Raises UsageError."""
     ledger = run.ledger
@@ -219,7 +265,7 @@ def _require_time(run: Run) -> None:
         )
 
 
-def _report_failure(run: Run, error: Exception, path: Path, table: str) -> None:
+def _report_failure(run: Reading[AnyReport], error: Exception, path: Path, table: str) -> None:
     """Write the report of what was done until an error ended the run."""
     said = str(error) if isinstance(error, BatchOcrError) else f"{type(error).__name__}: {error}"
     try:

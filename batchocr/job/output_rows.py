@@ -51,6 +51,7 @@ class OutputRows:
         self._plan = plan
         self._known, self._table = journal.known, journal.known.table
         self._journal = journal
+        self._num_in_table = journal.num_before
         self._read_of_input = plan.among_documents(self._known.sources())
         """The documents of the input of which the journal has rows."""
         self._prune = prune
@@ -66,7 +67,7 @@ class OutputRows:
     def are_the_table(self, *, in_order: bool) -> bool:
         """Whether they are the rows of the table that is there, as nothing was read, left out or put elsewhere.
         in_order: their order matters."""
-        if self._known.sources():
+        if self._known.sources() or len(self._is_kept) > self._num_in_table:
             return False
         self._rows = [*self._rows]
         kept = [row if isinstance(row, Kept) else Kept(row.place, row.place + 1) for row in self._rows]
@@ -167,6 +168,7 @@ class OutputRows:
         numbers, sources = np.arange(len(self._table.sources)), self._table.sources
         is_present = np.isin(numbers, self._plan.places)
         before = np.maximum.accumulate(np.where(is_present, numbers, -1))
+        is_present[self._table.again] = True
 
         def name_of(number: int) -> str | None:
             return sources[number].as_py() if number >= 0 else None

@@ -19,7 +19,7 @@ from batchocr.option_values import parse_page_spec
 from batchocr.processes.messages import Opened
 from batchocr.storage.listing import Documents
 from batchocr.tables.journal import Journal
-from batchocr.tables.known import KnownRow, KnownRows, Overlay, settled, version_of
+from batchocr.tables.known import Flags, KnownRow, KnownRows, Numbers, Overlay, settled, version_of
 
 _LOOKED_AT_ONCE: Final = 100
 """Files that are looked at between two checks for messages: a million may be unchanged in a row."""
@@ -65,12 +65,13 @@ class RowPlan:
         self.sources = documents.sources
         self.known = finished.known if finished is not None else Overlay(KnownRows())
         self._table = self.known.table
-        self.places = pc.index_in(self.sources, self._table.sources).fill_null(-1).to_numpy()
+        self.places = self._table.numbers_of(self.sources)
         """Of each document, its number in the table; -1 if it is not there."""
         self.is_asked = np.zeros(self._table.num_rows, np.bool_)
         """The rows of the table that are rows of this run, too."""
-        self._spec = parse_page_spec(pages)
-        self._is_of_spec, self._num_settled = self._table.asked(self._spec, retry_failed)
+        self.spec = parse_page_spec(pages)
+        """The pages of a document that are rows."""
+        self._is_of_spec, self._num_settled = self._table.asked(self.spec, retry_failed)
         self._limit = limit
         self._retry_failed = retry_failed
         self._in_order = limit is not None or max_unreleased is not None
@@ -145,18 +146,47 @@ class RowPlan:
             return None
         for index, document in islice(self._ahead, _LOOKED_AT_ONCE):
             self._num_looked_at += 1
-            if document.problem is not None:
-                self.cannot_open(index, document.problem)
-            elif not self._is_unchanged(index, document):
+            if not self.look_at(index, document):
                 return index
             if self._num_rows_given == self._limit:
                 return None
         return None
 
+    def look_at(self, index: int, document: Document) -> bool:
+        """Plan the rows of a document, unless it has to be opened to learn its pages; returns whether that was done."""
+        if document.problem is not None:
+            self.cannot_open(index, document.problem)
+            return True
+        return self._is_unchanged(index, document)
+
+    def take(self, sizes: Numbers, times: Numbers) -> Flags:
+        """Take note at once of all documents of which there is nothing to be read. sizes, times: of their files.
+        Returns which they are. Only before any other, and without a limit."""
+        are: Flags = self.places >= 0
+        if len(self._table.sources):
+            places, versions = np.maximum(self.places, 0), self._table.versions()
+            are &= (self._num_settled[places] > 0) & ~self.documents.are_rare
+            are &= (versions[0][places] == sizes) & (versions[1][places] == times)
+            are &= ~self.are_in_journal
+        taken = self.places[are]
+        is_taken = np.zeros(len(self._table.sources), np.bool_)
+        is_taken[taken] = True
+        self.is_asked |= np.repeat(is_taken, np.diff(self._table.first)) & self._is_of_spec
+        num_rows = int(self._num_settled[taken].sum())
+        self.num_known, self.num_ended = self.num_known + len(taken), self.num_ended + num_rows
+        self._num_rows_known, self._num_rows_given = self._num_rows_known + num_rows, self._num_rows_given + num_rows
+        return are
+
     def among_documents(self, sources: Collection[str]) -> set[str]:
         """Those of the sources that are of documents of the input."""
         given = pa.array(sources, pa.string())
         return {*given.filter(pc.is_in(given, self.sources)).to_pylist()}
+
+    @property
+    def are_in_journal(self) -> Flags:
+        """Of which documents the journal has rows, or several tables."""
+        are: Flags = pc.is_in(self.sources, pa.array(self.known.sources(), pa.string())).to_numpy()
+        return are
 
     def rows_in_table(self, index: int) -> tuple[int, int]:
         """The first row of a document in the table, and the one after its last."""
@@ -173,6 +203,15 @@ class RowPlan:
         """Record that a document cannot be opened: it gets one failed row for the whole."""
         self.states[index].problem = problem
         self._plan_rows(index, None, doc_id, self._settled(self.documents[index].source) if doc_id is not None else [])
+
+    def has_rows(self, index: int, row: KnownRow) -> None:
+        """Record that a document is the one of which this row was read."""
+        self._plan_rows(index, row.page_count, row.doc_id, self._settled(self.documents[index].source))
+
+    def has_none(self, index: int) -> None:
+        """Record that a document has none of the pages."""
+        self.states[index].rows = ()
+        self._know(index, 0)
 
     def ended(self, key: RowKey) -> None:
         """Record that a row is finished, or about to be."""
@@ -204,7 +243,7 @@ class RowPlan:
         """Plan the rows of a document. page_count: None if it cannot be opened."""
         state = self.states[index]
         state.page_count, state.doc_id = page_count, doc_id
-        state.rows = self.documents[index].chosen(self._spec.pages(page_count)) if page_count else [None]
+        state.rows = self.documents[index].chosen(self.spec.pages(page_count)) if page_count else [None]
         state.done = frozenset(row.page_index for row in settled if row.doc_id == doc_id)
         self._know(index, len(state.rows))
 

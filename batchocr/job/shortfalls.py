@@ -72,14 +72,15 @@ def require_rows(plan: RowPlan, config: Config) -> None:
     if plan.num_planned == 0 and config.shard == (1, 1):
         longest = max(documents_without_rows(plan).values(), default=0)
         raise NoInputError(
-            f"no document has any of the pages {pages_asked_for(config)} asks for, so that no table was written: "
-            f"the longest has {counted(longest, 'page')}"
+            f"no document has any of the pages {pages_asked_for(config)} asks for, so that no table was written"
+            + (f": the longest has {counted(longest, 'page')}" if longest else "")
         )
 
 
 def named(num_pages: Mapping[str, int]) -> str:
-    """The first few documents, each with its number of pages."""
-    named = [f"{source} ({counted(count, 'page')})" for source, count in islice(num_pages.items(), _MAX_NAMED)]
+    """The first few documents, each with its number of pages, if that is known."""
+    first = islice(num_pages.items(), _MAX_NAMED)
+    named = [f"{source} ({counted(count, 'page')})" if count else source for source, count in first]
     return ", ".join(named) + ", …" * (len(num_pages) > _MAX_NAMED)
 
 

@@ -145,7 +145,7 @@ class PageWorker:
                     pages.append(document.look(page_index))
                 except PageError:
                     pages.append(None)
-        return PagesSeen(task.task_id, document.format, document.page_count, tuple(pages))
+        return PagesSeen(task.task_id, document.format, tuple(pages))
 
     def _list(self, task: ListMembers) -> OfTask:
         with self._during(task.task_id, "open"):

@@ -234,8 +234,6 @@ class PagesSeen:
     task_id: int
     format: Annotated[str, Field(max_length=20)]
     """Of the file."""
-    page_count: Number
-    """Of the document."""
     pages: tuple[PageSeen | None, ...]
     """In the order in which they were asked for; None for one that cannot be read."""
     type: Literal["pages seen"] = "pages seen"

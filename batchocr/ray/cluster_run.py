@@ -1,41 +1,45 @@
-"""One run on a cluster from start to finish: its plan, its parts, its report."""
+"""One run on a cluster: what `batchocr run` does with an output, but that actors read, and put what they have read
+where the table is made."""
 
 from __future__ import annotations
 
-import logging
 import os
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Unpack
 
 from batchocr.api import Inputs, ShowProgress, config_of, find_inputs, progress_of
 from batchocr.config import Config, flag_of
-from batchocr.data import counted, valid_text
-from batchocr.errors import ExitCode, NoInputError, OutputMismatchError, UsageError
-from batchocr.job.progress import Progress, event
+from batchocr.data import PageResult
+from batchocr.errors import UsageError
+from batchocr.job.document_run import RowKey
+from batchocr.job.output_job import log_start, make_table
+from batchocr.job.progress import Progress, RunProgress
+from batchocr.job.row_plan import RowPlan
 from batchocr.job.session import require_usable, settings_without_model
-from batchocr.job.stats.ledger import ExitReason
-from batchocr.job.stats.report import Items, facts_of, require_place
+from batchocr.job.stats.ledger import Ledger
+from batchocr.job.stats.report import facts_of, figures_of
 from batchocr.job.stop import StopSwitch, finish_on_interrupt
-from batchocr.machine import own_version
+from batchocr.job.unread import find_unread, pages_of_older_versions, take_as_read
+from batchocr.machine import own_version, return_freed_memory
 from batchocr.options import Options
 from batchocr.pages.input.sources import Found
-from batchocr.ray.cluster import PAGES_PER_TASK, Cluster, joined, load_ray
+from batchocr.ray.cluster import PAGES_PER_TASK, Cluster, load_ray
 from batchocr.ray.driver import Driver
-from batchocr.ray.folder import OutputFolder
-from batchocr.ray.items import ClusterPlan, plan_items
-from batchocr.ray.report import ClusterReport, Parts, name_bottleneck
+from batchocr.ray.items import Item, changed_rows
+from batchocr.ray.reader import ItemRead
+from batchocr.ray.report import ClusterReport, name_bottleneck
 from batchocr.storage.uris import is_uri
-from batchocr.tables.atomic import atomic_file
-from batchocr.tables.files import CLUSTER_REPORT_NAME, without_output
-from batchocr.tables.schema import RunMetadata, fingerprint_of_settings, require_same_settings
-
-logger = logging.getLogger(__name__)
-
-_OF_ONE_MACHINE = ("limit", "only", "resume", "max_doubtful_rate")
-"""Options that need what only a run on one machine has: an order in which pages end, single pages, a journal, and what
-all rows say."""
+from batchocr.tables.earlier import metadata_of_rows
+from batchocr.tables.files import journal_path, without_output
+from batchocr.tables.journal import Journal
+from batchocr.tables.output import Output
+from batchocr.tables.remote_output import output_at
+from batchocr.tables.schema import RunMetadata, fingerprint_of_settings
+from batchocr.tables.target import Target
 
 _OF_MODEL = ("model_fingerprint", "dtype", "layout", "layout_rules")
 """Settings that only an actor knows, once it has loaded the model."""
@@ -56,8 +60,8 @@ def run(
 
     inputs, out: paths that all machines see, or URIs in an object store. address: of the cluster, `auto` for the one
     that this machine is of; None starts Ray on this machine alone, unless the program is connected already.
-    pages_per_task: about how many pages an actor reads at a time, and reads again if it is lost. actors: how many,
-    instead of one for each GPU, or for each node if there are none. The others are those of `batchocr.run`.
+    pages_per_task: how many pages an actor reads at a time, and reads again if it is lost. actors: how many, instead of
+    one for each GPU, or for each node if there are none. The others are those of `batchocr.run`, whose table it is.
 
     The same call again continues. Raises as `batchocr.run`, and UsageError if Ray is not installed.
     """
@@ -74,133 +78,179 @@ def run_with(
 
     Raises NoInputError, UsageError, OutputError, ModelError, EngineError.
     """
-    started_s = time.perf_counter()
-    folder = OutputFolder(out)
     config = _for_actors(config)
     load_ray()
-    found = find_inputs(config, inputs)
-    if any(document.held is not None for document in found.documents):
-        raise UsageError("documents in memory cannot be read on a cluster: put them where all machines see them")
-    found = replace(found, documents=without_output(found.documents, folder.is_own))
-    earlier = _plan_to_continue(folder, found, config)
-    folder.try_to_put(afresh=config.overwrite)
-    if not is_uri(place := config.report or f"{folder}/{CLUSTER_REPORT_NAME}"):
-        require_place(Path(place))
-    items = plan_items(found, config, earlier, cluster.pages_per_task)
-    if not items:
-        raise NoInputError(f"no document has any of the pages --pages {config.pages} asks for")
-    planned_s = time.perf_counter()
-    what = f"{counted(len(found.documents), 'document')} into {folder}, in {counted(len(items), 'item')}"
-    fields = {"out": str(folder), "documents": len(found.documents), "skipped_files": dict(found.skipped)}
-    fields |= {"model": config.model, "version": own_version()}
-    logger.info("reading %s", what, extra=event("run_started", **fields))
-    driver = Driver(config, found, folder, items, earlier, actors=cluster.actors)
-    driver.run(joined(cluster.address), stop, progress)
-    stop.phase = "finishing"
-    report = _report_of(driver, config, found, len(items), stop, began_s=(started_s, planned_s))
-    report = replace(report, table=valid_text(str(folder)))
-    if report.exit_code == ExitCode.DONE:
-        driver.accept_newest()
-    if config.report:
-        with atomic_file(Path(config.report)) as file:
-            file.write(report.to_json().encode() + b"\n")
-    else:
-        folder.put_text(f"{report.to_json()}\n", CLUSTER_REPORT_NAME)
-    is_no_use = not report.parts.read and (driver.first_ready_s is not None or joined(cluster.address) is None)
-    if is_no_use and report.exit_reason == "stopped" and stop.reason == "stop_after":
-        raise UsageError(
-            "--stop-after was over before the first item was finished, and would be the next time: starting up took "
-            f"{report.start_up_seconds:.0f} s, and reading {report.work_seconds:.0f}; give the run more time"
-        )
-    return report
+    output = output_at(f"{out.rstrip('/')}/", config.work_dir)
+    with closing(output):
+        output.prepare(overwrite=config.overwrite)
+        found = find_inputs(config, inputs, output.path if journal_path(output.path).exists() else output.table)
+        if any(document.held is not None for document in found.documents):
+            raise UsageError("documents in memory cannot be read on a cluster: put them where all machines see them")
+        found = replace(found, documents=without_output(found.documents, output.own().__contains__))
+        begun_in = None if config.overwrite else metadata_of_rows(output.path, output.table, output.items)
+
+        def begun(journal: Journal, documents: Found) -> ClusterRun:
+            output.announce()  # now no other run may write here
+            return ClusterRun(config, documents, cluster, output, journal, stop)
+
+        return make_table(_metadata(config, begun_in), config, found, output, begun, progress)
 
 
 def _for_actors(config: Config) -> Config:
     """The options with paths that hold in any working directory: actors have one of their own. Raises UsageError."""
-    for name in _OF_ONE_MACHINE:
-        if getattr(config, name) != getattr(Config(), name):
-            raise UsageError(f"{flag_of(name)} is of a run on one machine")
+    if config.limit is not None:
+        raise UsageError(f"{flag_of('limit')} is of a run on one machine, which knows what comes before a page")
     if os.path.isdir(config.model):
         config = replace(config, model=os.path.abspath(config.model))
     require_usable(config)
     return config if config.cache is None else replace(config, cache=os.path.abspath(config.cache))
 
 
-def _plan_to_continue(folder: OutputFolder, found: Found, config: Config) -> ClusterPlan | None:
-    """The plan of the run that this one continues; None if there is none. Raises OutputError, and OutputMismatchError
-    if it was of other documents or options."""
-    folder.require_of_cluster()
-    earlier = None if config.overwrite else folder.plan()
-    if earlier is not None:
-        _require_same_input(folder, earlier, found, config)
-        if earlier.metadata is not None:
-            _require_same_options(folder, earlier.metadata, config)
-    return earlier
-
-
-def _require_same_options(folder: OutputFolder, metadata: RunMetadata, config: Config) -> None:
-    """Refuse options that make other rows, though there be none to read. Raises OutputMismatchError."""
-    of_model = {name: value for name, value in metadata.settings.items() if name in _OF_MODEL}
+def _metadata(config: Config, begun_in: RunMetadata | None) -> RunMetadata:
+    """That of this run's rows, which have to fit with those that are there; as good as nothing if there are none."""
+    if begun_in is None:
+        return RunMetadata(own_version(), config.model, "", "", {})
+    of_model = {name: value for name, value in begun_in.settings.items() if name in _OF_MODEL}
     settings = of_model | settings_without_model(config)
-    here = replace(metadata, settings=settings, settings_fingerprint=fingerprint_of_settings(settings))
-    require_same_settings(str(folder), metadata, here)
+    version, fingerprint = own_version(), fingerprint_of_settings(settings)
+    return replace(begun_in, batchocr_version=version, settings=settings, settings_fingerprint=fingerprint)
 
 
-def _require_same_input(folder: OutputFolder, earlier: ClusterPlan, found: Found, config: Config) -> None:
-    """Refuse to remove parts unasked: those of documents that are not in the input, and of other pages. Raises
-    OutputMismatchError."""
-    known = {document.source for item in earlier.items for document in item.documents}
-    gone = known.difference(document.source for document in found.documents)
-    if known and gone == known:
-        raise OutputMismatchError(
-            f"{folder} holds {len(known)} other documents, {min(known)!r} among them, and none of this input: choose "
-            "another --out"
+class ClusterRun:
+    """What reads the documents of an output on a cluster."""
+
+    def __init__(
+        self, config: Config, found: Found, cluster: Cluster, output: Output, journal: Journal, stop: StopSwitch
+    ) -> None:
+        return_freed_memory()
+        self.stop = stop
+        self.plan = RowPlan(found.documents, config.pages, journal, limit=None, retry_failed=config.retry_failed)
+        self.ledger = Ledger(len(found.documents), found.skipped, rates=config)
+        self._config = config
+        self._found = found
+        self._output = output
+        self._journal = journal
+        self._target = Target(
+            output.name if is_uri(output.name) else str(output.path.absolute()), output.next_generation
         )
-    if config.prune:
-        return
-    if gone:
-        raise OutputMismatchError(
-            f"{folder} has the rows of {counted(len(gone), 'document')} that this input lacks, {min(gone)!r} among "
-            "them: is everything mounted? --prune removes the rows"
+        self._driver = Driver(
+            config,
+            cluster,
+            self._target,
+            found.roots,
+            metadata=journal.metadata if journal.own.settings_fingerprint else None,
+            on_ready=self._begin,
+            on_read=self._take,
         )
-    if known and earlier.pages != config.pages:
-        raise OutputMismatchError(
-            f"{folder} was read with --pages {earlier.pages or 'of all'}: give the same, choose another --out, or let "
-            "--prune remove those rows"
+        self._is_settled = False
+        """Whether the plan is that of all rows that the table is to have."""
+        self._num_before = self._num_read = self._num_items = 0
+        """Rows that earlier runs have read, rows that this one has read, and the items that these were in."""
+        self._names: list[str] = []
+        """Of what actors have put, and was not taken in."""
+        self._bottlenecks: Counter[str] = Counter()
+        self._planned_s = self._ended_s = 0.0
+
+    def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
+        """Have everything read; yields nothing, as actors put the rows where the table is made."""
+        new, sizes, some = find_unread(self.plan)
+        self._num_before, self._planned_s = self.plan.num_ended, time.monotonic()
+        self.stop.phase = "reading"
+        items = [*self._driver.items.of(new, sizes), *self._driver.items.of_some(some)]
+        if items and self._read(items, tick):
+            older = pages_of_older_versions(self.plan, self._journal)
+            items = [item for document, row in older for item in self._driver.items.of_pieces(document, row)]
+            if not items or self._read(items, tick):
+                if rows := [*changed_rows(pages_of_older_versions(self.plan, self._journal))]:
+                    self._names.append(self._target.put_rows(rows, self._journal.metadata))
+                    self._take_in()
+                take_as_read(self.plan, self._journal)
+                self._is_settled = True
+        yield from ()
+
+    def _read(self, items: Sequence[Item], tick: Callable[[], None]) -> bool:
+        """Have items read; returns whether all were, and the plan is that of what there is then."""
+        try:
+            are_read = self._driver.read(items, self.stop, tick)
+        finally:
+            self._ended_s = time.monotonic()
+            self._driver.close()  # what follows needs no GPU
+        if are_read:
+            self._take_in()
+        return are_read
+
+    def _take_in(self) -> None:
+        self._output.take_in(self._names)
+        self._journal.take_in(self._output.items)
+        self._names = []
+        self.plan = RowPlan(self._found.documents, self._config.pages, self._journal, limit=None, retry_failed=False)
+
+    def _begin(self, metadata: RunMetadata) -> None:
+        """Begin to write, as the first actor is ready."""
+        self._journal.begin(metadata)
+        if self._config.overwrite:
+            self._output.start_over()
+        log_start(self._found, self._output, metadata)
+
+    def _take(self, read: ItemRead) -> None:
+        """Count what was read."""
+        if read.name:
+            self._names.append(read.name)
+            self._journal.keep()
+        self._num_items, self._num_read = self._num_items + 1, self._num_read + read.rows.total()
+        self.ledger.by_status += read.rows
+        self.ledger.found += read.rows.total()
+        if read.report is not None:
+            self.ledger.errors += Counter(read.report.errors)
+            self.ledger.pages_read += read.report.pages_read
+            self._bottlenecks[read.report.bottleneck] += read.report.pages_read
+
+    def progress(self) -> RunProgress:
+        """How far the run is: of a document that nobody has opened, as if it had one page."""
+        status, left = self.ledger.by_status, self._driver.num_left
+        done = self._num_before + self._num_read
+        return RunProgress(
+            done, done + left, not left, status["failed"], self.ledger.pages_read, degraded=status["degraded"]
         )
 
+    def close(self) -> None:
+        """End all actors."""
+        self._driver.close()
+        self.stop.phase = "finishing"
 
-def _report_of(
-    driver: Driver, config: Config, found: Found, num_parts: int, stop: StopSwitch, *, began_s: tuple[float, float]
-) -> ClusterReport:
-    """The report of a run that has ended. began_s: when it began, and when its items were known."""
-    (started_s, planned_s), ended_s = began_s, time.perf_counter()
-    ready_s = driver.first_ready_s or ended_s
-    tally, actors = driver.tally, tuple(driver.actor_reports)
-    all_read = tally.parts_before + tally.parts_read == num_parts
-    reason: ExitReason = "finished" if all_read else "interrupted" if stop.reason == "interrupted" else "stopped"
-    return ClusterReport(
-        pages_per_second=tally.pages_read / (ended_s - ready_s) if ended_s > ready_s else 0.0,
-        exit_reason=reason,
-        pages_read=tally.pages_read,
-        documents=len(found.documents),
-        skipped_files=dict(found.skipped),
-        items=tally.items(finished=all_read),
-        newest=None if tally.newest is None else Items.of(tally.of_newest, found=tally.of_newest.total()),
-        errors=dict(tally.errors.most_common()),
-        parts=Parts(num_parts, tally.parts_before, tally.parts_read, tally.lost_twice),
-        wall_seconds=ended_s - started_s,
-        plan_seconds=planned_s - started_s,
-        start_up_seconds=ready_s - planned_s,
-        work_seconds=ended_s - ready_s,
-        driver_cpu_seconds=sum(os.times()[:2]),
-        actors=actors,
-        actors_lost=tally.actors_lost,
-        machines=tuple(driver.machines),
-        settings=driver.settings,
-        max_page_error_rate=config.max_page_error_rate,
-        max_degraded_rate=config.max_degraded_rate,
-        bottleneck=name_bottleneck(tally, actors),
-        rows=tally.done,
-        **facts_of(found.inputs, config, stop.began_s),
-    )
+    def report(self, error: str | None = None) -> ClusterReport:
+        """The report of a run that has ended; to be made once, after `close`. error: what ended it."""
+        ledger, plan, driver = self.ledger, self.plan, self._driver
+        if self._is_settled:
+            ledger.found, ledger.by_status, ledger.errors = 0, Counter(), Counter()
+        ledger.add_earlier(*plan.known.table.counts(plan.is_asked))
+        for index, state in plan.all_given():
+            pages = state.rows if self._is_settled else state.done
+            rows = [row for row in plan.known.rows(plan.documents[index].source) if row.page_index in (pages or ())]
+            ledger.found += len(rows)
+            for row in rows:
+                ledger.add_done(row.status, row.error_kind)
+        ledger.already_done -= self._num_read if self._is_settled else 0
+        ledger.documents_not_opened = driver.num_left
+        if error is not None:
+            ledger.exit_reason = "failed"
+        elif not plan.is_complete:
+            ledger.exit_reason = "interrupted" if self.stop.reason == "interrupted" else "stopped"
+        ended_s = self._ended_s or self._planned_s
+        ready_s = driver.first_ready_s or ended_s
+        ledger.start_up_s, ledger.work_s = ready_s - self._planned_s, ended_s - ready_s
+        actors = tuple(driver.actor_reports)
+        return ClusterReport(
+            **figures_of(ledger) | {"wall_seconds": time.monotonic() - self.stop.began_s},
+            error=error,
+            plan_seconds=self._planned_s - self.stop.began_s,
+            driver_cpu_seconds=sum(os.times()[:2]),
+            items_read=self._num_items,
+            items_given_up=driver.num_given_up,
+            actors=actors,
+            actors_lost=driver.num_lost,
+            machines=tuple(driver.machines),
+            settings=driver.settings,
+            bottleneck=name_bottleneck(self._bottlenecks, actors),
+            **facts_of(self._found.inputs, self._config, self.stop.began_s),
+        )

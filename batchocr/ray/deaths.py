@@ -10,7 +10,7 @@ from typing import Literal
 
 from batchocr.ray.machines import Machines
 
-MAX_ATTEMPTS = 2
+MAX_ATTEMPTS = 3
 """Attempts at an item whose actor dies each time. After them its rows say `crashed`."""
 MAX_ATTEMPTS_ON_LOST_MACHINES = 5
 """Attempts at an item whose machine was lost or preempted each time, which is not the item's fault."""
@@ -20,27 +20,27 @@ MAX_ATTEMPTS_ON_LOST_MACHINES = 5
 class _Death:
     """An actor that died while it read an item."""
 
-    item: str
+    item: int
     machine: str
     since_s: float
 
 
 class Deaths:
-    """What is known of the deaths of actors. An item is known by its name."""
+    """What is known of the deaths of actors. An item is known by its number."""
 
     def __init__(self, machines: Machines) -> None:
-        self._attempts: Counter[str] = Counter()
+        self._attempts: Counter[int] = Counter()
         """At an item whose actor died by itself."""
         self._machines = machines
-        self._on_lost: Counter[str] = Counter()
+        self._on_lost: Counter[int] = Counter()
         """Attempts at an item whose machine was lost."""
         self._unknown: list[_Death] = []
         """Those of which Ray may not know yet that the machine was lost."""
-        self._died_on: defaultdict[str, set[str]] = defaultdict(set)
-        self._read: dict[str, str] = {}
+        self._died_on: defaultdict[int, set[str]] = defaultdict(set)
+        self._read: dict[int, str] = {}
         """On which machines items were read all the same."""
 
-    def add(self, item: str, machine: str, *, is_preempted: bool, by_itself: bool) -> None:
+    def add(self, item: int, machine: str, *, is_preempted: bool, by_itself: bool) -> None:
         """Take note of a death. is_preempted: the machine was taken away. by_itself: it is known that the machine is
         there."""
         if is_preempted:
@@ -61,7 +61,7 @@ class Deaths:
             else:
                 self._unknown.append(death)
 
-    def next(self, item: str) -> Literal["read again", "wait", "give up"]:
+    def next(self, item: int) -> Literal["read again", "wait", "give up"]:
         """What is to be done about an item."""
         if self._attempts[item] >= MAX_ATTEMPTS or self._on_lost[item] >= MAX_ATTEMPTS_ON_LOST_MACHINES:
             return "give up"
@@ -70,21 +70,21 @@ class Deaths:
         is_sure = may_be_own < MAX_ATTEMPTS and may_be_lost < MAX_ATTEMPTS_ON_LOST_MACHINES
         return "read again" if is_sure else "wait"
 
-    def num_died(self, item: str) -> int:
+    def num_died(self, item: int) -> int:
         """How many actors died while they read it, with their machines or without."""
         return self._attempts[item] + self._on_lost[item]
 
-    def died_on(self, item: str) -> Set[str]:
+    def died_on(self, item: int) -> Set[str]:
         """On which machines actors died of it, or may have."""
         return {*self._died_on.get(item, ()), *(death.machine for death in self._unknown if death.item == item)}
 
-    def was_read(self, item: str, machine: str) -> None:
+    def was_read(self, item: int, machine: str) -> None:
         """Take note that an actor has read an item: those that died of it elsewhere may have died of their machine."""
         self._read[item] = machine
         for other in self._died_on.get(item, set()) - {machine}:
             self._machines.died_of(other, item)
 
-    def _is_of_item(self, item: str, machine: str) -> None:
+    def _is_of_item(self, item: int, machine: str) -> None:
         self._attempts[item] += 1
         self._died_on[item].add(machine)
         if self._read.get(item, machine) != machine:

@@ -1,221 +1,120 @@
-"""What is to be read, divided into items: some small documents, or a part of a large one; about a thousand pages each.
+"""What is to be read, divided into items: some documents, or some pages of a long one; about a thousand pages each.
 
-An item is read as a whole, by one actor, into one part of the table. Its part is named after what it holds.
+How many pages a document has, only who reads it knows. Until then its size says it, and an actor that finds more pages
+than an item should have reads as many, and leaves the rest to others.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from itertools import chain
 
-from pydantic import Field
+import numpy as np
+from numpy.typing import NDArray
 
-from batchocr.config import Config
 from batchocr.data import Document, Failure, PageResult
-from batchocr.job.survey.look import count_pages
-from batchocr.machine import usable_cores
-from batchocr.option_values import parse_page_spec
-from batchocr.pages.input.sources import Found
-from batchocr.storage.members import is_copied
-from batchocr.storage.uris import is_uri
-from batchocr.tables.schema import RunMetadata
+from batchocr.storage.listing import Documents
+from batchocr.tables.known import KnownRow, version_of
+
+_PAGE_BYTES = 100_000
+_OF_MANY_PAGES = (".pdf", ".tif", ".tiff")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedDocument:
-    """A document as it was when the plan was made."""
-
-    source: str
-    size: int
-    """In bytes; 0 for a document with a problem, which only becomes a row."""
-    mtime_ns: int
-    """0 for a document with a problem."""
-    page_count: int | None = None
-    """None until the pages are counted, and for a document that cannot be opened."""
-    problem: Failure | None = None
-    path: str = ""
-    """Absolute, or a URI; empty in a plan that was stored."""
-
-    def is_same(self, other: PlannedDocument | None) -> bool:
-        """Whether the file has not been touched between the two."""
-        return other is not None and replace(other, page_count=self.page_count, path=self.path) == self
-
-    @property
-    def document(self) -> Document:
-        """What an actor reads. What is known of an object, or of a document within a file, need not be asked for
-        again."""
-        if is_copied(self.path):
-            return Document(self.path, self.source, self.problem, size=self.size, mtime_ns=self.mtime_ns)
-        return Document(self.path, self.source, self.problem)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Item:
     """What one actor reads at a time."""
 
     number: int
-    """Its place in the table."""
-    pages: str | None
-    """Those of each of its documents, as `--pages` says it; None for all."""
-    num_rows: int
-    """As far as is known: a document that cannot be opened has one."""
-    documents: tuple[PlannedDocument, ...]
-
-    @property
-    def name(self) -> str:
-        """The name of its part. Parts in the order of their names have the rows in the order of the input."""
-        held = [(document.source, document.size, document.mtime_ns) for document in self.documents]
-        digest = hashlib.sha256(json.dumps([self.pages, held]).encode()).hexdigest()
-        return f"part-{self.number:06d}-{digest[:16]}.parquet"
-
-    def is_held_by(self, held: Set[tuple[str, int | None]]) -> bool:
-        """Whether a part with these sources and pages may be its own: it has rows of every document, and of no other,
-        nor of other pages. One that could not be counted may have any, or none."""
-        counts = {each.source: each.page_count for each in self.documents}
-        spec = parse_page_spec(self.pages)
-        wanted = {source: {None, *spec.pages(count)} for source, count in counts.items() if count}
-        sources = {source for source, _ in held}
-        is_of_these = all(page_index in wanted.get(source, {page_index}) for source, page_index in held)
-        return wanted.keys() <= sources <= counts.keys() and is_of_these
+    documents: Sequence[Document]
+    """In the order of the input, those of which only some pages are to be read with these."""
+    num_pages: int
+    """As far as can be told."""
+    row: KnownRow | None = None
+    """One that was read of the one document, of which these are other pages."""
 
     def failed_rows(self, failure: Failure, *, attempts: int) -> Iterator[PageResult]:
-        """Yield all of its rows, failed."""
+        """Yield all of its rows, failed, but for those of pages of which an earlier run has rows."""
         for document in self.documents:
-            count = document.page_count
-            wanted: Sequence[int | None] = parse_page_spec(self.pages).pages(count) if count else [None]
-            for page_index in wanted:
-                yield PageResult(
-                    document.source,
-                    page_index,
-                    "failed",
-                    page_count=document.page_count,
-                    error_kind=failure.kind,
-                    error_message=failure.message,
-                    attempts=attempts,
-                )
+            if document.pages is None:
+                size, mtime_ns = version_of(document)
+                row = _failed(document.source, None, failure, attempts)
+                yield replace(row, file_bytes=size, file_mtime_ns=mtime_ns)
+            elif self.row is not None:
+                rows = (_failed(document.source, page, failure, attempts) for page in sorted(document.pages))
+                yield from (_of_version(row, self.row) for row in rows)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPlan:
-    """What the parts in a folder are of."""
-
-    run: str
-    """The id of the run that wrote it."""
-    metadata: Annotated[RunMetadata | None, Field(alias="facts")]
-    """What the rows of the parts depend on; None until the model has been loaded."""
-    pages: str | None
-    """The value of `--pages`."""
-    items: tuple[Item, ...]
-    newest: frozenset[str] | None = None
-    """By `source`, the documents that are new or have changed since the last run that ended well; None if all are."""
+def _failed(source: str, page_index: int | None, failure: Failure, attempts: int) -> PageResult:
+    kind, message = failure.kind, failure.message
+    return PageResult(source, page_index, "failed", error_kind=kind, error_message=message, attempts=attempts)
 
 
-def look_at_file(document: Document) -> PlannedDocument:
-    """The document with what tells whether it changes."""
-    if document.size is not None and document.mtime_ns is not None:
-        return PlannedDocument(document.source, document.size, document.mtime_ns, path=document.path)
-    path = document.path if is_uri(document.path) else os.path.abspath(document.path)
-    if document.problem is None:
-        with suppress(OSError, ValueError):  # its row will say so
-            file = os.stat(path)
-            return PlannedDocument(document.source, file.st_size, file.st_mtime_ns, path=path)
-    return PlannedDocument(document.source, 0, 0, problem=document.problem, path=path)
+def _of_version(row: PageResult, read: KnownRow) -> PageResult:
+    """The row as one of the file that was read."""
+    size, mtime_ns = read.version
+    return replace(row, doc_id=read.doc_id, page_count=read.page_count, file_bytes=size, file_mtime_ns=mtime_ns)
 
 
-def unchanged_items(items: Sequence[Item], now: Mapping[str, PlannedDocument]) -> list[Item]:
-    """The items of which every file is as it was, with where it is now. now: the documents by their source."""
-    return [
-        replace(item, documents=tuple(replace(each, path=now[each.source].path) for each in item.documents))
-        for item in items
-        if all(each.is_same(now.get(each.source)) for each in item.documents)
-    ]
+class Items:
+    """Makes items. pages_per_item: about how many pages they should have."""
+
+    def __init__(self, pages_per_item: int) -> None:
+        self._pages_per_item = pages_per_item
+        self._number = 0
+
+    def of(self, documents: Documents, sizes: NDArray[np.int64]) -> list[Item]:
+        """The items of whole documents, in their order. sizes: of their files, in bytes."""
+        pages = np.where(documents.end_in(*_OF_MANY_PAGES), 1 + np.maximum(sizes, 0) // _PAGE_BYTES, 1)
+        numbers = (np.cumsum(pages) - pages) // self._pages_per_item
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+        ends = [*starts[1:], len(documents)]
+        return [
+            self._item(documents.slice(start, end), int(pages[start:end].sum()))
+            for start, end in zip(starts, ends, strict=False)
+        ]
+
+    def of_some(self, documents: Iterable[Document]) -> Iterator[Item]:
+        """Yield the items of documents of which some pages are to be read, or all."""
+        group: list[Document] = []
+        num_pages = 0
+        for piece in chain.from_iterable(map(self._divided, documents)):
+            if group and num_pages + _num_pages(piece) > self._pages_per_item:
+                yield self._item(group, num_pages)
+                group, num_pages = [], 0
+            group.append(piece)
+            num_pages += _num_pages(piece)
+        if group:
+            yield self._item(group, num_pages)
+
+    def of_pieces(self, document: Document, row: KnownRow) -> Iterator[Item]:
+        """Yield the items of other pages of a document than this row, which was read of it."""
+        return (self._item([piece], _num_pages(piece), row) for piece in self._divided(document))
+
+    def of_each(self, documents: Iterable[Document]) -> list[Item]:
+        """An item of each document."""
+        return [self._item([document], _num_pages(document)) for document in documents]
+
+    def _divided(self, document: Document) -> Iterator[Document]:
+        pages = sorted(document.pages or ())
+        num_items = max(1, -(-len(pages) // self._pages_per_item))
+        for place in range(num_items):
+            some = pages[place * len(pages) // num_items : (place + 1) * len(pages) // num_items]
+            yield replace(document, pages=frozenset(some)) if pages else document
+
+    def _item(self, documents: Sequence[Document], num_pages: int, row: KnownRow | None = None) -> Item:
+        self._number += 1
+        return Item(self._number, documents, num_pages, row)
 
 
-def divide(documents: Sequence[PlannedDocument], pages: str | None, per_item: int, *, first: int) -> Iterator[Item]:
-    """Yield the items that documents make, in their order, numbered from `first`.
-
-    A document with more pages than an item should have is divided evenly into items of its own; the others are grouped
-    until there are enough. One with none of the pages is left out.
-    """
-    group: list[PlannedDocument] = []
-    num_rows, number = 0, first
-    for document in documents:
-        wanted = parse_page_spec(pages).pages(document.page_count) if document.page_count else [0]
-        if group and num_rows + len(wanted) > per_item:
-            yield Item(number, pages, num_rows, tuple(group))
-            group, num_rows, number = [], 0, number + 1
-        if len(wanted) > per_item:
-            for some in _evenly(wanted, per_item):
-                yield Item(number, _as_spec(some), len(some), (document,))
-                number += 1
-        elif wanted:
-            group.append(document)
-            num_rows += len(wanted)
-    if group:
-        yield Item(number, pages, num_rows, tuple(group))
+def _num_pages(document: Document) -> int:
+    return len(document.pages or "1")
 
 
-def _evenly(wanted: Sequence[int], most: int) -> Iterator[Sequence[int]]:
-    """Divide pages into as few ranges of about the same length as may be."""
-    count = -(-len(wanted) // most)
-    for place in range(count):
-        yield wanted[place * len(wanted) // count : (place + 1) * len(wanted) // count]
-
-
-def _as_spec(indices: Sequence[int]) -> str:
-    """Pages as `--pages` says it: 1-10,15."""
-    ranges: list[list[int]] = []
-    for page in (index + 1 for index in indices):
-        if ranges and page == ranges[-1][1] + 1:
-            ranges[-1][1] = page
-        else:
-            ranges.append([page, page])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-
-
-def plan_items(found: Found, config: Config, earlier: ClusterPlan | None, pages_per_task: int) -> list[Item]:
-    """The items, in the order of the input. Those of the run that this one continues stay as they were if their files
-    have not changed; only files that are new or have changed are opened, to count their pages. Raises BatchOcrError."""
-    documents = [look_at_file(document) for document in found.documents]
-    now = {document.source: document for document in documents}
-    kept: list[Item] = []
-    counted: dict[str, PlannedDocument] = {}
-    if earlier is not None:
-        counted = {each.source: each for item in earlier.items for each in item.documents}
-        if earlier.pages == config.pages:
-            kept = unchanged_items(earlier.items, now)
-    covered = {each.source for item in kept for each in item.documents}
-    rest = [document for document in documents if document.source not in covered]
-    first = 1 + max((item.number for item in earlier.items), default=-1) if earlier is not None else 0
-    return [*kept, *divide(_counted(rest, counted, config), config.pages, pages_per_task, first=first)]
-
-
-def newest_documents(items: Sequence[Item], earlier: ClusterPlan | None) -> frozenset[str] | None:
-    """The documents that are new or have changed since the last run that ended well; None if all are new."""
-    if earlier is None or earlier.newest is None:
-        return None
-    before = {each.source: each for item in earlier.items for each in item.documents}
-    now = (each for item in items for each in item.documents)
-    return earlier.newest | {each.source for each in now if not each.is_same(before.get(each.source))}
-
-
-def _counted(
-    documents: Sequence[PlannedDocument], known: dict[str, PlannedDocument], config: Config
-) -> list[PlannedDocument]:
-    """The documents with their numbers of pages. known: as they were counted by an earlier run."""
-    done: dict[str, int | None] = {
-        document.source: before.page_count
-        for document in documents
-        if (before := known.get(document.source)) is not None and before.is_same(document) and before.page_count
-    }
-    unknown = [document for document in documents if document.source not in done]
-    if unknown:
-        asked = [Document(each.path, each.source, each.problem) for each in unknown]
-        for index, page_count in count_pages(asked, config, workers=config.workers or usable_cores()):
-            done[unknown[index].source] = page_count
-    return [replace(document, page_count=done[document.source]) for document in documents]
+def changed_rows(found: Iterable[tuple[Document, KnownRow]]) -> Iterator[PageResult]:
+    """Yield a row for each of these pages that says that the file has changed again."""
+    for document, newest in found:
+        item = Item(0, [document], 0, newest)
+        yield from item.failed_rows(
+            Failure("changed", "the file was replaced or removed while it was read, twice"), attempts=1
+        )

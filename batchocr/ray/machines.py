@@ -54,7 +54,7 @@ class Machines:
         self.looked_s = 0.0
         """When Ray was asked last."""
         self._failures: defaultdict[str, int] = defaultdict(int)
-        self._deadly: defaultdict[str, set[str]] = defaultdict(set)
+        self._deadly: defaultdict[str, set[int]] = defaultdict(set)
         self._used: set[str] = set()
         """Those on which there was an actor."""
         self._lost: set[str] = set()
@@ -127,7 +127,7 @@ class Machines:
         """Take note that an actor has read there, and written what it had read: only failures in a row count."""
         self._failures.pop(machine, None)
 
-    def died_of(self, machine: str, item: str) -> None:
+    def died_of(self, machine: str, item: int) -> None:
         """Take note that an actor died there of an item that was read on another machine. The last one stays."""
         self._deadly[machine].add(item)
         others = [other for other in self._used - self.left_out - {machine} if self.is_alive(other)]

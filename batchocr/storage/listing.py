@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from batchocr.data import Document, valid_text
 from batchocr.storage.uris import is_uri
@@ -83,11 +87,33 @@ class Documents(Sequence[Document]):
 
     def names(self) -> Iterator[str]:
         """Yield the `source` of each."""
-        return (name for chunk in self.sources.iterchunks() for name in chunk.to_pylist())
+        return _values(self.sources)
 
     def paths(self) -> Iterator[str]:
         """Yield the `path` of each."""
-        return (self._path(path) for chunk in self._columns[0].iterchunks() for path in chunk.to_pylist())
+        return map(self._path, _values(self._columns[0]))
+
+    def versions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Size and time of each file, as it was listed or is now; -1 if it cannot be looked at."""
+        sizes, times = (np.require(column.fill_null(-1).to_numpy(), requirements="W") for column in self._columns[2:4])
+        unknown = np.flatnonzero(times < 0)
+        for index, path in zip(unknown.tolist(), self.where(times < 0).paths(), strict=True):
+            with suppress(OSError, ValueError):
+                file = os.stat(path)
+                sizes[index], times[index] = file.st_size, file.st_mtime_ns
+        return sizes, times
+
+    @property
+    def are_rare(self) -> NDArray[np.bool_]:
+        """Which have more than a path, a `source`, a size and a time."""
+        are: NDArray[np.bool_] = self._columns[4].is_valid().to_numpy()
+        return are
+
+    def end_in(self, *suffixes: str) -> NDArray[np.bool_]:
+        """Which have a path that ends in one of these, in whatever case."""
+        ends = [pc.ends_with(self._columns[0], suffix, ignore_case=True).to_numpy() for suffix in suffixes]
+        some_do: NDArray[np.bool_] = np.logical_or.reduce(ends)
+        return some_do
 
     def where(self, are: Iterable[bool]) -> Self:
         """Those for which it says so. are: for each of them, in order."""
@@ -95,11 +121,21 @@ class Documents(Sequence[Document]):
         some._columns = [column.filter(mask) for column in self._columns]
         return some
 
+    def slice(self, start: int, stop: int) -> Self:
+        """Those from one index up to another."""
+        some = copy.copy(self)
+        some._columns = [column.slice(start, stop - start) for column in self._columns]
+        return some
+
     def below(self, folder: str) -> Self:
         """The same documents, relative paths taken from there. folder: ends in a slash."""
         same = copy.copy(self)
         same._folder = folder
         return same
+
+
+def _values(column: pa.ChunkedArray) -> Iterator[Any]:
+    return (value for chunk in column.iterchunks() for value in chunk.to_pylist())
 
 
 def repeated(values: Iterable[int | str]) -> list[int]:

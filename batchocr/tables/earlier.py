@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from batchocr.errors import BatchOcrError, OutputError, OutputMismatchError, Usa
 from batchocr.storage.checksums import checked_line, is_sound
 from batchocr.tables import jsonl, parts
 from batchocr.tables.atomic import reading
-from batchocr.tables.files import CLUSTER_REPORT_NAME, EARLIER_NAMES, is_folder, journal_path, record_path
+from batchocr.tables.files import is_folder, journal_path, record_path
 from batchocr.tables.schema import (
     MAX_METADATA_BYTES,
     RunMetadata,
@@ -84,7 +85,7 @@ def require_ours(out: Path) -> None:
     paths = [out, journal_path(out)]
     if is_folder(out):
         parts.require_ours(out)
-        paths += (out / name for name in EARLIER_NAMES if name != CLUSTER_REPORT_NAME)
+        paths += (out / name for name in ("table.json", "table.journal"))
     elif out.suffix.lower() == ".jsonl":
         paths.append(record_path(out))
     for path in paths:
@@ -106,18 +107,18 @@ def _looks_like_ours(path: Path) -> bool:
         return b"batchocr.settings" in file.read()
 
 
-def table_to_continue(out: Path, metadata: RunMetadata) -> StoredTable | None:
-    """The table that an earlier run of these settings left at `out`, open; None if there is no file.
+def table_to_continue(out: Path, metadata: RunMetadata, items: Sequence[str] = ()) -> StoredTable | None:
+    """The table that an earlier run of these settings left at `out`, open, with items behind it; None if there is no
+    file.
 
     Raises OutputMismatchError if the table is of other settings, another shard or not ours, OutputError if it is
     damaged.
     """
-    if not has_table(out):
-        require_ours(out)
-        return None
-    found = table_for(out).open_table(out)
+    found = parts.open_table(out, items) if items else table_for(out).open_table(out) if has_table(out) else None
     if found is None:
         require_ours(out)
+        if not has_table(out):
+            return None
         raise OutputMismatchError(
             f"{out} was not written by this version of batchocr, or is damaged: choose another --out, or replace it "
             "with --overwrite"
@@ -126,7 +127,7 @@ def table_to_continue(out: Path, metadata: RunMetadata) -> StoredTable | None:
         require_same_settings(out, found.metadata, metadata)
         require_same_shard(out, found.metadata, metadata)
         documents = found.columns.sources  # the columns may be damaged
-        if isinstance(found, parts.PartsTable) and not found.is_recorded:
+        if isinstance(found, parts.PartsTable) and not found.is_recorded and not found.items:
             for document in (each["values"] for each in documents.value_counts() if each["counts"].as_py() > 1):
                 raise OutputError(
                     f"{out} has no record of its parts, and {document} is in two of them, as copies and killed merges "
@@ -145,14 +146,16 @@ def has_table(out: Path) -> bool:
     return jsonl.has_table(out) if out.suffix.lower() == ".jsonl" else out.exists()
 
 
-def metadata_of_rows(out: Path, table: Path | None = None) -> RunMetadata | None:
+def metadata_of_rows(out: Path, table: Path | None = None, items: Sequence[str] = ()) -> RunMetadata | None:
     """What the rows at `out` depend on. None if there are none, or none that a run can continue: opening the output
-    says why. table: where the table is that a run there continues, if it is elsewhere."""
+    says why. table: where the table is that a run there continues, if it is elsewhere; items: those that are there."""
+    table = table or out
     with suppress(OutputError, UsageError, OSError):
         if journal_path(out).is_file() and (header := header_of_journal(out)):
             return header.metadata
-        if has_table(table or out):
-            return table_for(table or out).read_metadata(table or out)
+        if has_table(table):
+            return table_for(table).read_metadata(table)
+        return parts.metadata_of_items(table, items)
     return None
 
 

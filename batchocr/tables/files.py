@@ -19,20 +19,15 @@ if TYPE_CHECKING:
 OWN_FOLDER = ".batchocr"
 """Of what belongs to a folder of parts and is none. It is hidden, so that other programs open the folder as a table."""
 
-CLUSTER_REPORT_NAME = "report.json"
-"""Of the report of a run on a cluster, one for all parts in its folder."""
-CLUSTER_PLAN_NAME = "run.json"
-"""Of the plan of a run on a cluster."""
-
 TABLE_SUFFIXES = (".parquet", ".jsonl")
 
 _BESIDE = (".journal", ".meta.json", ".report.json", ".run.json", ".new")
 """How the names end of the files beside a table that is a single file."""
 
-EARLIER_NAMES = ("table.json", "table.journal", "report.json")
-"""What the version before this one had in a folder of parts, beside them."""
+EARLIER_NAMES = ("table.json", "table.journal", "report.json", "run.json")
+"""What the version before this one had in a folder of parts, beside them; `run.json` if a cluster had made them."""
 
-_CLUSTER_PART = re.compile(r"part-[0-9]{6,}-[0-9a-f]{16}\.parquet")
+_PART_NAME = re.compile(r"part-[0-9]{6,}-[0-9a-f]{16}\.parquet")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 
 
@@ -81,15 +76,15 @@ def leftovers_of(files: Iterable[Path]) -> Iterator[Path]:
             yield from (folder / entry.name for entry in entries if final_name(entry.name) in names - {entry.name})
 
 
-def is_cluster_part(name: str) -> bool:
-    """Whether a file of this name is a part of a cluster's table, or what an actor that was killed has left of one;
-    tables of shards may be `part-1.parquet`."""
-    return _CLUSTER_PART.fullmatch(final_name(name)) is not None
+def is_part_name(name: str) -> bool:
+    """Whether a file of this name is a part of a table, or what a run that was killed has left of one; tables of shards
+    may be `part-1.parquet`."""
+    return _PART_NAME.fullmatch(final_name(name)) is not None
 
 
 def how_to_restore(path: Path) -> str:
     """What to do about a table that is damaged."""
-    if is_cluster_part(path.name):
+    if is_part_name(path.name):
         record = record_path(path.parent)
         also = f" and {record}" if record.exists() else ""
         return f"restore it, or delete it{also} and run the same command again, which reads its documents again"
@@ -106,7 +101,7 @@ def files_of(out: Path, report: Path) -> list[Path]:
     that do."""
     tables = [out]
     if is_folder(out):
-        tables = [out / final_name(name) for name in os.listdir(out) if is_cluster_part(name)]
+        tables = [out / final_name(name) for name in os.listdir(out) if is_part_name(name)]
     return [*tables, journal_path(out), record_path(out), report]
 
 

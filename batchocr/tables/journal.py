@@ -13,7 +13,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from io import FileIO
@@ -26,6 +26,7 @@ from pydantic_core import to_json as to_json_bytes
 from batchocr.data import Document, PageResult, counted, valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
+from batchocr.tables import parts
 from batchocr.tables.atomic import atomic_file, lies_at, open_locked, reading, sync, writing
 from batchocr.tables.earlier import (
     JournalHeader,
@@ -36,7 +37,7 @@ from batchocr.tables.earlier import (
 )
 from batchocr.tables.files import is_folder, journal_path, record_path
 from batchocr.tables.known import KnownRow, KnownRows, Overlay, Version, version_of
-from batchocr.tables.layout import tag_of
+from batchocr.tables.layout import items_at, tag_of
 from batchocr.tables.record import Commit, Part, Record
 from batchocr.tables.schema import (
     READABLE_VERSIONS,
@@ -65,14 +66,21 @@ class Journal:
     metadata: of this run together with those whose rows there are. earlier: that table, if there is one.
     """
 
-    def __init__(self, path: Path, file: FileIO, metadata: RunMetadata) -> None:
+    def __init__(self, path: Path, file: FileIO, metadata: RunMetadata, documents: Iterable[Document] = ()) -> None:
         self.path = path
         self.metadata = metadata
+        self.own = metadata
+        """That of this run alone."""
         self.earlier: StoredTable | None = None
         self.worsened: dict[str, int] = {}
         """By document, how many pages came out worse, for the report: also those of a run that made this table and was
         killed before it."""
         self._file = file
+        self._documents, self._continues = documents, ""
+        self._overwrites = ""
+        """The tag of the table that is not continued."""
+        self._open_earlier: Callable[[RunMetadata, Sequence[str]], StoredTable | None]
+        """Opens that table, for a run of this metadata, with these items behind it."""
         self.known = Overlay(KnownRows())
         """What is known of the rows, here and in that table."""
         self._is_redundant = False
@@ -89,13 +97,15 @@ class Journal:
         overwrite: bool,
         table: Path | None = None,
         there: str = "",
+        items: Sequence[str] = (),
         documents: Iterable[Document] = (),
     ) -> Journal:
         """Return the journal of the table at `out`: the unfinished one, or a new one that continues the table.
 
         overwrite: begin one that continues nothing; a table of ours stays until the new one replaces it. table: where
-        the table is that there is, if it is elsewhere; there: its tag. documents: what is to be read; an unfinished
-        journal may have rows of earlier versions of them than the table.
+        the table is that there is, if it is elsewhere; there: its tag; items: what actors have read since, by their
+        names there. documents: what is to be read; an unfinished journal may have rows of earlier versions of them
+        than the table.
         Raises OutputMismatchError if the journal or the table belongs to other settings or is not ours, or if `resume`
         is False and the journal is unfinished; OutputError if it cannot be written, another run holds it, its first
         line is damaged, or the table is.
@@ -104,29 +114,58 @@ class Journal:
         with writing(out), ExitStack() as undo:
             if is_folder(out):
                 path.parent.mkdir(exist_ok=True)
-            journal = undo.enter_context(cls(path, open_locked(path), metadata))
+            journal = undo.enter_context(cls(path, open_locked(path), metadata, documents))
             header = None if overwrite else header_of_journal(out)
-            if overwrite:
-                require_ours(out)
-                journal._begin(overwrites=there)
-            elif header is None:
-                journal.earlier = table_to_continue(table, metadata)
-                journal._begin()
-            elif not resume:
+            if not resume and (header is not None or items):
                 raise OutputMismatchError(
                     f"{path} belongs to a run that is unfinished: leave out --no-resume to continue it, or start over "
                     "with --overwrite"
                 )
+            if overwrite:
+                require_ours(out)
+                journal._open_earlier = lambda _, items: parts.open_items(table, items)
+            elif header is None:
+                journal._open_earlier = lambda own, items: table_to_continue(table, own, items)
             else:
                 require_same_settings(path, header.metadata, metadata)
                 require_same_shard(path, header.metadata, metadata)
                 journal.metadata = continued(header.metadata, metadata)
                 if header.overwrites is None and out.suffix.lower() == ".jsonl":
                     _restore_record(out, header.metadata)
-                journal.earlier = _table_continued(table, header, there)
-            journal._load(documents, header.continues if header else journal.earlier.digest if journal.earlier else "")
+                journal._open_earlier = lambda _, items: _table_continued(table, header, there, items)
+            journal.earlier = journal._open_earlier(metadata, () if overwrite else items)
+            journal._overwrites = there if overwrite else ""
+            if header is None and metadata.settings_fingerprint:
+                journal._begin()
+            journal._is_redundant &= not items
+            journal._load(header.continues if header else journal.earlier.digest if journal.earlier else "")
             undo.pop_all()
         return journal
+
+    def begin(self, metadata: RunMetadata) -> None:
+        """Write what the rows depend on, if that was not known when the journal was opened. Raises OutputError."""
+        if not self.own.settings_fingerprint:
+            self.own = replace(metadata, input_roots=self.own.input_roots, selection=self.own.selection)
+            self.metadata = self.own
+            with writing(self.path):
+                self._begin()
+
+    def keep(self) -> None:
+        """Have `close` leave the journal, as there are items that belong to it."""
+        self._is_redundant = False
+
+    def take_in(self, items: Sequence[str]) -> None:
+        """Take what actors have read: the items that were there, and those that have come. Raises OutputError."""
+        if self.earlier is not None:
+            self.earlier.close()
+        self.earlier = self._open_earlier(self.metadata, items)
+        self._load(self._continues)
+
+    @property
+    def num_before(self) -> int:
+        """How many rows the table has that the run continues, without what actors have read since."""
+        earlier = self.earlier
+        return earlier.num_rows_in_parts if isinstance(earlier, parts.PartsTable) else self.known.table.num_rows
 
     def append(self, row: PageResult) -> None:
         """Write the row at once; `tick` has it synced. Raises OutputError; a write that fails leaves the journal as it
@@ -191,25 +230,25 @@ class Journal:
         if lies_at(self.path, self._file):
             self.path.unlink(missing_ok=True)
 
-    def _begin(self, overwrites: str = "") -> None:
-        """Replace the journal with one that has only its first line, whole or not at all. overwrites: the tag of the
-        table that it does not continue."""
+    def _begin(self) -> None:
+        """Replace the journal with one that has only its first line, whole or not at all."""
         if self.earlier is not None:
             self.metadata = continued(self.earlier.metadata, self.metadata)
         continues = self.earlier.digest if self.earlier else ""
         with atomic_file(self.path) as fresh:
-            fresh.write(JournalHeader(self.metadata, continues, overwrites).to_line())
+            fresh.write(JournalHeader(self.metadata, continues, self._overwrites).to_line())
         self._file.close()
         self._file = open_locked(self.path)
         self._is_redundant = True
 
-    def _load(self, documents: Iterable[Document], continues: str) -> None:
-        """Take the lines that are sound, and cut off a torn last one. documents: what is to be read. continues: the
-        digest of the table that the run began with."""
+    def _load(self, continues: str) -> None:
+        """Take the lines that are sound, and cut off a torn last one. continues: the digest of the table that the run
+        began with."""
+        self._continues = continues
         damaged, table = [], self.earlier.digest if self.earlier else ""
-        is_known = table in ("", continues)
-        if self.earlier is not None:
-            self.known = Overlay(self.earlier.columns)
+        has_old_items = isinstance(self.earlier, parts.PartsTable) and self.earlier.has_old_items
+        is_known = table in ("", continues) and not has_old_items
+        self.known = Overlay(self.earlier.columns if self.earlier is not None else KnownRows())
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:
             for number, line in enumerate(lines, start=1):
@@ -226,7 +265,7 @@ class Journal:
                     damaged.append(number)
         self._file.truncate(self.known.end)
         if not is_known:  # another run's
-            self.known.drop_outdated(_versions_now(documents, self.known.sources()).__getitem__)
+            self.known.drop_outdated(_versions_now(self._documents, self.known.sources()).__getitem__)
         if damaged:
             logger.warning(
                 "%s is damaged in %s, first in line %d: what is there is read again; check the disk",
@@ -282,7 +321,7 @@ def unfinished_rows(out: Path) -> Iterator[PageResult]:
     with reading(journal), ExitStack() as closing:
         lines = closing.enter_context(journal.open("rb"))
         header = parse_header(journal, lines.readline())
-        earlier = _table_continued(out, header, tag_of(out)) if header is not None else None
+        earlier = _table_continued(out, header, tag_of(out), items_at(out)) if header is not None else None
         if earlier is not None:
             closing.callback(earlier.close)
         known = Overlay(earlier.columns if earlier else KnownRows(), end=lines.tell())
@@ -296,13 +335,13 @@ def unfinished_rows(out: Path) -> Iterator[PageResult]:
             yield from (_read(row, journal, lines, earlier) for row in known.rows(source))
 
 
-def _table_continued(out: Path, header: JournalHeader, there: str) -> StoredTable | None:
-    """The table at `out`, whose rows count unless they were to be overwritten. there: its tag. Raises OutputError,
-    OutputMismatchError."""
+def _table_continued(out: Path, header: JournalHeader, there: str, items: Sequence[str] = ()) -> StoredTable | None:
+    """The table at `out`, whose rows count unless they were to be overwritten, with items behind it. there: its tag.
+    Raises OutputError, OutputMismatchError."""
     if not header.continues and (header.overwrites is None or header.overwrites == there != ""):
         require_ours(out)
-        return None
-    table = table_to_continue(out, header.metadata)
+        return parts.open_items(out, items)
+    table = table_to_continue(out, header.metadata, items)
     if table is None and header.continues:
         logger.warning("%s was deleted since the unfinished run began: what only that had is read again", out)
     return table

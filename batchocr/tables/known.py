@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -45,6 +46,8 @@ ERROR_KINDS: Final[Sequence[ErrorKind]] = get_args(ErrorKind)
 _LASTING: Final[frozenset[ErrorKind | None]] = frozenset({"damaged", "unsupported"})
 """What is wrong with a file as long as it is the same."""
 _QUALITY: Final[Mapping[Status, int]] = {"ok": 2, "degraded": 1, "failed": 0, "skipped": 0}
+_LOOKED_UP_AT_ONCE: Final = 1 << 19
+"""Names among which others are looked up: to do so takes 200 bytes for each."""
 _NULL: Final = -(1 << 63)
 _OF_FILE: Final = "page_count", "file_bytes", "file_mtime_ns"
 _FILE: Final = np.dtype([("num_rows", "i8"), ("begins_document", "?"), *((name, "i8") for name in _OF_FILE)])
@@ -63,7 +66,7 @@ _PAGE: Final = np.dtype(
 Version = tuple[int | None, int | None]
 """Size and time of a file."""
 Flags = NDArray[np.bool_]
-Numbers = NDArray[np.int64]
+Numbers = NDArray[np.signedinteger[Any]]
 
 
 class Kept(NamedTuple):
@@ -168,15 +171,16 @@ def read(row: PageResult | Unread) -> PageResult:
 
 
 class KnownRows:
-    """The rows of a table without their text, as columns. What is null is negative.
+    """The rows of tables without their text, as columns. What is null is negative.
 
-    tables: all rows, in order, with the columns of KNOWN_SCHEMA.
+    several: the tables, each as all of its rows, in order, with the columns of KNOWN_SCHEMA. If a document is in
+    several of them, it is known by its place in the first, and the others are `again`.
     """
 
-    def __init__(self, tables: Iterable[pa.Table] = ()) -> None:
+    def __init__(self, *several: Iterable[pa.Table]) -> None:
         pages, files = bytearray(), bytearray()  # arrays of each table, joined in the end, took twice the memory
         sources, doc_ids = list[pa.Array](), list[pa.Array]()
-        for table in _undivided(tables):
+        for table in chain.from_iterable(map(_undivided, several)):
             column = {name: table[name].combine_chunks() for name in KNOWN_SCHEMA.names}
             begins, of_files = _files_in(column)
             pages += _pages_in(column).tobytes()
@@ -190,9 +194,11 @@ class KnownRows:
         """The first row of each version of a file, and at the end the number of rows."""
         self._first_file: Numbers = np.append(np.flatnonzero(self._files["begins_document"]), len(self._files))
         """The first version of each document's file, and at the end how many there are."""
-        self.first: Numbers = self._begins[self._first_file]
+        has_one_version = len(self._first_file) == len(self._begins)
+        self.first: Numbers = self._begins if has_one_version else self._begins[self._first_file]
         """The first row of each document, and at the end the number of rows."""
         self.sources = pa.chunked_array(sources, pa.string())
+        self._is_one = len(several) < 2
 
     @property
     def num_rows(self) -> int:
@@ -219,10 +225,20 @@ class KnownRows:
         kinds = np.bincount(self.pages["error_kind"][which] + 1, minlength=len(ERROR_KINDS) + 1).tolist()[1:]
         return Counter(dict(zip(STATUSES, statuses, strict=True))), +Counter(dict(zip(ERROR_KINDS, kinds, strict=True)))
 
+    def sources_of(self, which: Flags) -> list[str]:
+        """The documents that have one of these rows."""
+        numbers = np.unique(np.searchsorted(self.first, np.flatnonzero(which), "right")) - 1
+        found: list[str] = self.sources.take(pa.array(numbers)).to_pylist()
+        return found
+
     def rows(self, source: str) -> list[KnownRow]:
         """What is known of a document's rows; nothing if it has none."""
         if (document := self.document_of(source)) is None:
             return []
+        return self.rows_of(document)
+
+    def rows_of(self, document: int) -> list[KnownRow]:
+        """What is known of the rows of a document, in one table."""
         first, end = self._first_file[document : document + 2].tolist()
         return [row for file in range(first, end) for row in self._rows_of_file(file)]
 
@@ -231,6 +247,11 @@ class KnownRows:
         file = self._files[self._first_file[document]]
         return int(file["file_bytes"]), int(file["file_mtime_ns"])
 
+    def versions(self) -> tuple[Numbers, Numbers]:
+        """`version` of all documents."""
+        firsts = self._first_file[:-1]
+        return self._files["file_bytes"][firsts], self._files["file_mtime_ns"][firsts]
+
     def source_of(self, doc_id: str) -> str | None:
         """The first document with this content of which there are pages."""
         if (file := _first_of(doc_id, *self._ids_of_pages)) is None:
@@ -238,9 +259,22 @@ class KnownRows:
         source: str = self.sources[int(np.searchsorted(self._first_file, file, "right")) - 1].as_py()
         return source
 
+    def numbers_of(self, sources: pa.ChunkedArray) -> Numbers:
+        """The number of each document, where it stands first; -1 of one that has no rows."""
+        numbers: Numbers = np.full(len(sources), -1, np.int32)
+        for start in reversed(range(0, len(self.sources), _LOOKED_UP_AT_ONCE)):
+            found = pc.index_in(sources, self.sources.slice(start, _LOOKED_UP_AT_ONCE)).fill_null(-1).to_numpy()
+            numbers[found >= 0] = found[found >= 0] + start
+        return numbers
+
     def document_of(self, source: str) -> int | None:
         """The number of a document; None if it has no rows."""
         return _first_of(source, self.sources, self._by_source)
+
+    def documents_in(self, rows: Kept) -> Iterator[tuple[int, Kept]]:
+        """The documents of these rows, each by its number where it stands first, with its rows that are among them."""
+        begin, pieces = divided(rows, self.first)
+        return zip(self.first_place[begin : begin + len(pieces)].tolist(), pieces, strict=True)
 
     def begin_of_document(self, row: int) -> int:
         """The first row from this one on with which a document begins, or the number of rows."""
@@ -258,6 +292,17 @@ class KnownRows:
             yield KnownRow(page_index, *of_row)
 
     @cached_property
+    def first_place(self) -> Numbers:
+        """Of each document, its number where it stands first."""
+        numbers: Numbers = np.arange(len(self.sources))
+        return numbers if self._is_one else self.numbers_of(self.sources)
+
+    @cached_property
+    def again(self) -> Numbers:
+        """The documents that stand before, in another table."""
+        return np.flatnonzero([] if self._is_one else self.first_place != np.arange(len(self.sources)))
+
+    @cached_property
     def _by_source(self) -> Numbers:
         """The numbers of the documents, by their names. This takes 8 bytes for each, a dictionary some 200."""
         numbers: Numbers = pc.sort_indices(self.sources).to_numpy()
@@ -272,8 +317,8 @@ class KnownRows:
 
 
 class Overlay:
-    """The rows that count, by document: those of a table, and over them those of a journal. Of a page the last row
-    counts, but no failure after a success of the same file."""
+    """The rows that count, by document: those of a table, over them those of the tables behind it, and those of a
+    journal. Of a page the last row counts, but no failure after a success of the same file."""
 
     def __init__(self, table: KnownRows, end: int = 0) -> None:
         self.table = table
@@ -281,8 +326,9 @@ class Overlay:
         """Of the journal's lines that were taken, in bytes: where the next one begins."""
         self._of_table = lru_cache(1)(table.rows)
         self._rows: dict[str, list[KnownRow]] = {}
-        """Of the documents of which the journal has a row, by page, also those of the table."""
+        """Of the documents of which the journal or another table has a row, by page, also those of the first table."""
         self._best: defaultdict[str, dict[int | None, Status]] = defaultdict(dict)
+        self.forget()
 
     @property
     def has_rows(self) -> bool:
@@ -290,7 +336,7 @@ class Overlay:
         return bool(self._rows or self.table.num_rows)
 
     def sources(self) -> Collection[str]:
-        """Every document of which the journal has a row."""
+        """Every document of which the journal has a row, or several tables."""
         return self._rows.keys()
 
     def rows(self, source: str) -> Sequence[KnownRow]:
@@ -337,23 +383,36 @@ class Overlay:
         """Drop the rows of the journal: they are in the table."""
         self._rows.clear()
         self._best.clear()
+        for document in self.table.again.tolist():
+            source = self.table.sources[document].as_py()
+            for row in self.table.rows_of(document):
+                self.put(source, row)
 
     def drop_outdated(self, version_now: Callable[[str], Version]) -> None:
         """Drop the journal's rows of pages that the table has from another version of the file, unless they are of the
         file as it is now: somebody may have replaced the table since. version_now: of a document's file."""
         for source, rows in [*self._rows.items()]:
-            of_table, now = {row.page_index: row for row in self._of_table(source)}, version_now(source)
+            before, now = self._of_table(source), version_now(source)
+            of_table = {row.page_index: row for row in before}
             for at, row in enumerate(rows):
                 earlier = of_table.get(row.page_index, row)
                 if row.doc_id != earlier.doc_id and not row.is_of(now):
                     rows[at] = earlier
                     self._best[source].pop(row.page_index, None)
-            if all(row.place >= 0 for row in rows):
+            if rows == before:
                 del self._rows[source]
 
     def _rows_of(self, source: str) -> Sequence[KnownRow]:
         source = valid_text(source)
         return self._rows[source] if source in self._rows else self._of_table(source)
+
+
+def divided(rows: Kept, first: NDArray[Any]) -> tuple[int, list[Kept]]:
+    """The rows by documents, and the number of the first of these. first: the first row of each document, and at the
+    end the number of rows."""
+    begin, end = (first.searchsorted(np.array(rows, first.dtype) - [0, 1], "right") - 1).tolist()
+    starts = [rows.start, *first[begin + 1 : end + 1].tolist()]
+    return begin, [*map(Kept, starts, [*starts[1:], rows.stop])]
 
 
 def _index_of(page_index: int | None, rows: Sequence[KnownRow]) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +17,8 @@ from batchocr.tables.place import DiskPlace
 from batchocr.tables.record import Commit, Part, Record, parse_record
 
 Table = TypeVar("Table")
+
+_ITEM = re.compile(rf"{re.escape(OWN_FOLDER)}/new/[0-9]{{8}}-item-[0-9a-f]{{16}}\.[0-9a-f]{{16}}\.new")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,10 @@ class Layout:
         """The name that a part has until it takes its own; of no other content."""
         return f"{self._staged}{part.made:08}{'' if self.table else '-' + name}.{part.sha256[:16]}.new"
 
+    def items(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that are of items: what actors have read, in order."""
+        return sorted(name for name in names if _ITEM.fullmatch(name))
+
     def generation_of(self, staged: str) -> int:
         """The generation for which a part was staged, or was to get its own name; 0 of what is no name of one."""
         number = staged.removeprefix(self._staged)[:8]
@@ -72,6 +79,12 @@ class Layout:
 def layout_of(out: Path) -> tuple[Path, Layout]:
     """The folder that the files of the table at `out` are in, and their names below it."""
     return (out, Layout()) if is_folder(out) else (out.parent, Layout(out.name))
+
+
+def items_at(out: Path) -> list[str]:
+    """The items at `out`, by their names there."""
+    folder, layout = layout_of(out)
+    return layout.items(DiskPlace(folder).names(layout.staging)) if not layout.table else []
 
 
 def tag_of(out: Path) -> str:

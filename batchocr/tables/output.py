@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +73,10 @@ class Output:
         is none."""
         self._there = Commit()
         """What brought the table that is there, with its parts."""
+        self._is_announced = False
+        self.items: Sequence[str] = ()
+        """What actors have read for a run that was killed, by its names where the table is; known once the output is
+        prepared."""
 
     def prepare(self, *, overwrite: bool = False) -> None:
         """Find out what there is, to be continued, or overwritten; `close` it after this. Raises OutputError."""
@@ -84,12 +88,37 @@ class Output:
             if not self._is_own_record:
                 require_writable(self._folder / self._layout.staged("", Part(0, "0" * 16, 0)))
         self.tag, self._there = self._seen()
+        self.take_in([] if overwrite else self._items_there())
+
+    def _items_there(self) -> Sequence[str]:
+        return [] if self._layout.table else self._layout.items(self._place.names(self._layout.staging))
+
+    def take_in(self, items: Sequence[str]) -> None:
+        """Take in what actors have read, by its names where the table is. Raises OutputError."""
+        self.items = [*self.items, *items]
+
+    @property
+    def next_generation(self) -> int:
+        """That of the table that this run makes."""
+        return self._there.generation + 1
 
     def begin(self) -> None:
         """Take note of the table that is there, which alone will be replaced, once other runs are locked out. Raises
         OutputError."""
         self._clear()
         self.tag, self._there = self._seen()
+
+    def start_over(self) -> None:
+        """Remove what actors have read for earlier runs, as this one overwrites the table. Raises OutputError."""
+        for item in self._items_there():
+            self._place.remove(item)
+
+    def announce(self) -> None:
+        """Say that the table is made here, by which other machines know the place until it is closed. Raises
+        OutputError."""
+        there = self._place.get(self._layout.writer)
+        self._place.swap(self._layout.writer, b"", there[1] if there else None)
+        self._is_announced = True
 
     def unreported(self, of_journal: Mapping[str, int]) -> Mapping[str, int]:
         """What no run has reported yet of the table that is there (see `Commit.worse`). of_journal: what this run's
@@ -99,7 +128,7 @@ class Output:
     def _clear(self) -> None:
         """Remove what killed runs were making, in a folder that is for this output alone."""
         if self._work_folder != self._folder:
-            for file in self._work_folder.glob("*.tmp"):
+            for file in self._work_folder.rglob("*.tmp"):
                 file.unlink(missing_ok=True)
 
     def put_report(self, report: Path | None) -> None:
@@ -111,6 +140,9 @@ class Output:
 
     def close(self) -> None:
         """Say that this run has ended."""
+        with suppress(OutputError):
+            if self._is_announced:
+                self._place.remove(self._layout.writer)
 
     def own(self) -> Container[str]:
         """The URIs of what an earlier run has put; known once the output is prepared."""
@@ -140,7 +172,7 @@ class Output:
         """Finish what a run that was killed after its commit has left. table: the one that is there. Raises
         OutputError."""
         if isinstance(table, parts.PartsTable | jsonl.JsonLinesTable):
-            self._finish(table.displaced, Commit())
+            self._finish(table.displaced)
 
     def commit(
         self,
@@ -156,7 +188,7 @@ class Output:
         worse: as in Commit. written: called with the digest of the table just before it takes its place. Raises
         StaleError if another one is there now, OutputError."""
         commit = Commit(
-            generation=self._there.generation + 1, run=self.run, worse=worse if worse and self._keeps_staged else {}
+            generation=self.next_generation, run=self.run, worse=worse if worse and self._keeps_staged else {}
         )
         if self._is_own_record:
             with atomic_file(self.path) as file:
@@ -176,12 +208,14 @@ class Output:
         written(record.digest)
         self._swap(record)
         self._finish(made, before)
+        for item in self.items:
+            self._place.remove(item)
 
     def _changed(self, rows: Iterable[Row], earlier: Any, rows_per_part: int) -> Iterable[tuple[str, Iterable[Row]]]:
         """The files that are written, each with its rows, to be taken before the next one."""
         if self._layout.table:
             return [(self._layout.table, rows)]
-        if isinstance(earlier, parts.PartsTable):
+        if isinstance(earlier, parts.PartsTable) and earlier.parts:
             return parts.changed(rows, earlier, rows_per_part)
         return parts.divided(rows, earlier, rows_per_part)
 
@@ -219,7 +253,7 @@ class Output:
                 raise
         self._there = record.commit
 
-    def _finish(self, staged: Iterable[str], before: Commit) -> None:
+    def _finish(self, staged: Iterable[str], before: Commit | None = None) -> None:
         """Do what is left to be done after the commit: give these parts their own names, and remove what is none of the
         table. before: the commit before that one."""
         commit, layout = self._there, self._layout
@@ -234,11 +268,13 @@ class Output:
             return  # another run has replaced the table since, and done what was left
         done = commit.generation - self._keeps_staged
         if layout.table and self._keeps_staged:
-            of_both = [*before.parts.items(), *commit.parts.items()]
+            of_both = [*(before.parts.items() if before else ()), *commit.parts.items()]
             old = [layout.staged(name, part) for name, part in of_both if part.made <= done]
         else:
             old = [name for name in self._place.names(layout.staging) if 0 < layout.generation_of(name) <= done]
-            old += EARLIER_NAMES if (self.table / "table.json").exists() else ()
+            if before is not None and not before.generation:
+                is_adopted = any((self.table / name).exists() for name in ("table.json", "run.json"))
+                old += EARLIER_NAMES if is_adopted else ()
         for name in old:
             self._place.remove(name)
 

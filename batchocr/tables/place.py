@@ -72,9 +72,16 @@ class DiskPlace:
 
     def put(self, file: Path, name: str) -> None:
         self._make_folder_of(name)
-        with writing(self._folder / name):
-            os.replace(file, self._folder / name)
-            sync_folder((self._folder / name).parent)
+        path = self._folder / name
+        with writing(path):
+            try:
+                os.replace(file, path)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                with file.open("rb") as source, atomic_file(path) as target:
+                    shutil.copyfileobj(source, target)
+            sync_folder(path.parent)
 
     def copy(self, name: str, to: str) -> None:
         path, target = self._folder / name, self._folder / to

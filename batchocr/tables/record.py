@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 from batchocr.data import valid_text
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.storage.checksums import checked_line, is_sound
-from batchocr.tables.files import OWN_FOLDER, is_cluster_part
+from batchocr.tables.files import OWN_FOLDER, is_part_name
 from batchocr.tables.schema import RunMetadata, metadata_from_json, metadata_to_json
 
 FORMAT: Final = 1
@@ -80,7 +80,7 @@ class Record:
 
 def digest_of(parts: Mapping[str, str]) -> str:
     """Of a table with these digests of its parts: of a folder, SHA-256 (hex) of all; of a single file, its own."""
-    if len(parts) == 1 and not is_cluster_part(*parts):
+    if len(parts) == 1 and not is_part_name(*parts):
         return next(iter(parts.values()))
     return hashlib.sha256(json.dumps(dict(parts), sort_keys=True).encode()).hexdigest()
 
@@ -121,6 +121,6 @@ def parse_record(line: bytes, path: object, name: str = "") -> Record | None:
         commit = Commit(parts={name: Part(said["bytes"], said["sha256"], 0)})
     if name:  # it may have been renamed, with its record
         commit = replace(commit, removed=(), parts=dict.fromkeys([name], *commit.parts.values()))
-    elif not all(map(is_cluster_part, (*commit.parts, *commit.removed))):  # nothing elsewhere is read, or removed
+    elif not all(map(is_part_name, (*commit.parts, *commit.removed))):  # nothing elsewhere is read, or removed
         raise OutputError(f"{path} names what is no part of a table: remove it, or start over with --overwrite")
     return Record(metadata, commit)

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import os
 import stat
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,17 +28,16 @@ from batchocr.errors import (
 from batchocr.pages.input.folders import SkippedFiles
 from batchocr.pages.input.globs import WILDCARD, natural_key
 from batchocr.pages.input.objects import documents_matching
-from batchocr.storage.objects import asked, list_below, look_at, put
+from batchocr.storage.objects import asked, list_below, look_at
 from batchocr.storage.temporary import is_private, new_folder, work_folder
 from batchocr.storage.uris import is_uri, parse_uri
 from batchocr.tables.atomic import open_locked, writing
 from batchocr.tables.files import (
-    CLUSTER_PLAN_NAME,
     EARLIER_NAMES,
     TABLE_SUFFIXES,
     is_beside_a_table,
-    is_cluster_part,
     is_folder,
+    is_part_name,
     journal_path,
     report_path,
 )
@@ -46,7 +45,7 @@ from batchocr.tables.known import Row
 from batchocr.tables.layout import Layout
 from batchocr.tables.output import Output
 from batchocr.tables.parts import has_table, require_ours
-from batchocr.tables.place import replaced_meanwhile
+from batchocr.tables.place import DiskPlace, Place, replaced_meanwhile
 from batchocr.tables.record import Commit, Part, parse_record
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.store_place import StorePlace, Writer
@@ -65,6 +64,11 @@ def output_at(out: str | os.PathLike[str], work_dir: str | os.PathLike[str] | No
         with writing(Path(name)):
             Path(name).mkdir(exist_ok=True)
     return Output(Path(name), name)
+
+
+def place_at(out: str) -> Place:
+    """A folder, or a prefix in a store, for who puts items there. Raises UsageError."""
+    return StorePlace(f"{out.rstrip('/')}/") if is_uri(out) else DiskPlace(Path(out))
 
 
 class StoredOutput(Output):
@@ -134,8 +138,17 @@ class StoredOutput(Output):
         for file in folder.iterdir():
             file.unlink()
 
+    def take_in(self, items: Sequence[str]) -> None:
+        super().take_in(items)
+        if items:
+            (self.table / self._layout.staging).mkdir(parents=True, exist_ok=True)
+        fetch_all(lambda name: self._copy_unrecorded(name, self.table / name), items)
+
     def begin(self) -> None:
         self._clear()
+
+    def announce(self) -> None:
+        """Do nothing: `prepare` has done so."""
 
     def unreported(self, of_journal: Mapping[str, int]) -> Mapping[str, int]:
         tag, there = self._seen()
@@ -146,7 +159,7 @@ class StoredOutput(Output):
 
     def settle(self, table: StoredTable | None) -> None:
         if self._displaced or (self._other is not None and self._other.run == self._there.run):
-            self._finish(self._displaced, Commit())
+            self._finish(self._displaced)
 
     def commit(self, rows: Iterable[Row], metadata: RunMetadata, **options: Any) -> None:
         try:
@@ -198,7 +211,7 @@ class StoredOutput(Output):
     def _fetch_unrecorded(self, folder: Path) -> None:
         """Copy what the version before this one has put. Raises OutputError."""
         names = [self._layout.table, self._layout.record] if self._layout.table else self._place.names("")
-        if not names and any(map(self._place.get, ("table.json", CLUSTER_PLAN_NAME))):
+        if not names and any(map(self._place.get, ("table.json", "run.json"))):
             raise StoreRefusesError(
                 f"{self.name} has no record of its parts, and nobody may list them here: allow that"
             )
@@ -216,7 +229,7 @@ class StoredOutput(Output):
 
 def _listed(names: Iterable[str]) -> Commit:
     """What is known of a table of which there are these objects, and no record."""
-    return Commit(parts={name: Part(0, "", 0) for name in names if is_cluster_part(name)})
+    return Commit(parts={name: Part(0, "", 0) for name in names if is_part_name(name)})
 
 
 def _work_path(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:
@@ -241,14 +254,6 @@ def _work_path(uri: str, work_dir: str | os.PathLike[str] | None) -> Path:
     return own / (name or "parts")
 
 
-def put_file(file: Path, uri: str) -> None:
-    """Put a file into the store, whole. Raises OutputError."""
-    try:
-        put(file, uri)
-    except PageError as error:
-        raise of_store(error, f"cannot write {uri}: {error}") from error
-
-
 def fetch_tables(name: str) -> list[Path]:
     """Copies of the tables that a URI names: one, a folder of parts, those below a prefix, or those that match a glob,
     in natural order. Other files are left out, unless they are named themselves. The copies are deleted when the
@@ -265,7 +270,7 @@ def fetch_tables(name: str) -> list[Path]:
         raise of_store(error, str(error)) from error
     uris.sort(key=natural_key)
     may_be_folder = not named and not WILDCARD.search(name)
-    folder = new_folder() if may_be_folder and any(map(is_cluster_part, map(os.path.basename, uris))) else None
+    folder = new_folder() if may_be_folder and any(map(is_part_name, map(os.path.basename, uris))) else None
     paths = fetch_all(partial(_fetch_one, folder), uris)
     fetched = [path for path in paths if named or could_be_table(path)]
     if not fetched:
@@ -273,7 +278,7 @@ def fetch_tables(name: str) -> list[Path]:
     if folder is not None:
         if (table := _fetch_whole(prefix, Layout())) is not None:
             return [table]  # the first commit has come meanwhile
-        for beside in (*EARLIER_NAMES, CLUSTER_PLAN_NAME):
+        for beside in EARLIER_NAMES:
             fetch_file(prefix + beside, folder / beside, required=False)
         return [folder] if has_table(folder) else sorted(paths)
     return fetched

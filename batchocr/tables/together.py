@@ -22,7 +22,7 @@ from batchocr.data import PageResult
 from batchocr.errors import OutputError
 from batchocr.machine import allow_open_files
 from batchocr.tables.jsonl import JsonLinesTable
-from batchocr.tables.known import Kept
+from batchocr.tables.known import Kept, divided
 from batchocr.tables.schema import SCHEMA_VERSION
 from batchocr.tables.table import StoredTable, table_for
 
@@ -124,6 +124,11 @@ class InOrder:
         self._order = order
         self._first = first
         self._as_lines = as_lines
+
+    def documents_in(self, rows: Kept) -> Iterator[tuple[int, Kept]]:
+        """The documents of these rows by their numbers, each with its rows that are among them."""
+        begin, pieces = divided(rows, self._first)
+        return enumerate(pieces, start=begin)
 
     def begin_of_document(self, row: int) -> int:
         """The first row from this one on with which a document begins, or the number of rows."""

@@ -22,7 +22,7 @@ from batchocr.documents.findings import AuditFinding
 from batchocr.documents.review.choose import choose, text_hash
 from batchocr.documents.review.page import MAX_BLOCKS, MAX_PAGE_CHARACTERS, page_data
 from batchocr.documents.review.review import require_replaceable, write_review
-from batchocr.documents.review.summary import FactGroup, groups
+from batchocr.documents.review.summary import groups
 from batchocr.errors import OutputError
 from batchocr.option_values import parse_page_spec
 from batchocr.tables import parquet
@@ -187,18 +187,6 @@ def test_a_report_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "report.json")
     os.mkfifo(report_path(tmp_path / "a.parquet"))
     assert groups(open_table(tmp_path / "a.parquet")) == before
-
-
-def test_the_report_of_a_run_on_a_cluster_is_that_of_all_parts_in_its_folder(tmp_path: Path) -> None:
-    for name in "ab":
-        parquet.write(tmp_path / f"part-{name}.parquet", [row(f"{name}.pdf")], METADATA)
-    (tmp_path / "report.json").write_text('{"actors": [], "bottleneck": "items"}')
-    metadata = ("Bottleneck", "items")
-    assert groups(open_table(tmp_path))[0] == FactGroup("Run on a cluster", (metadata,))
-    (tmp_path / "report.json").write_text('{"bottleneck": "of something else"}')
-    assert groups(open_table(tmp_path))[0].heading == "Table"
-    report_path(tmp_path / "part-b.parquet").write_text('{"bottleneck": "items"}')
-    assert groups(open_table(tmp_path))[0] == FactGroup("Run of part-b.parquet", (metadata,))
 
 
 def test_only_a_review_page_is_replaced(tmp_path: Path) -> None:

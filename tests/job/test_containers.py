@@ -38,12 +38,11 @@ from batchocr.processes.messages import ListMembers, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.processes.worker import Arrived, Loss, Worker
-from batchocr.ray.folder import OutputFolder
-from batchocr.ray.items import ClusterPlan, plan_items
 from batchocr.ray.reader import Reader
 from batchocr.storage import unpacked
 from batchocr.storage.members import WholeContainer
 from batchocr.tables.known_members import known_within
+from batchocr.tables.target import Target
 from tests.support.containers import MAKERS, make_table, make_tar, make_zip
 from tests.support.listing import make, problem_kind, sources
 from tests.support.object_store import ObjectStore
@@ -308,26 +307,22 @@ def test_a_part_of_an_archive_can_be_asked_for(folder: Path, options: dict[str, 
 
 
 @pytest.mark.parametrize("container", ["x.zip", "x.parquet"])
-def test_an_actor_of_a_cluster_reads_members_and_those_that_stay_the_same_are_not_planned_anew(
+def test_what_an_actor_has_read_of_a_container_is_not_read_again(
     container: str, folder: Path, options: dict[str, Any], rows: dict[str, list[PageResult]]
 ) -> None:
     MAKERS[container](folder, container, NAMES[:2])
     config = make_config(options)
-    earlier = plan_items(find_inputs(config, container), config, None, 2)
-    output = OutputFolder("out")
-    output.try_to_put()
-    reader = Reader(config, output, (), cpus=2, per_node=1, begun_in=None)
+    (Path("out") / ".batchocr").mkdir(parents=True)
+    (Path("out") / ".batchocr" / "run.json").touch()
+    reader = Reader(config, Target("out", 1), (), cpus=2, per_node=1, max_pages=1000, begun_in=None)
     reader.load()
     assert reader._session is not None
     with closing(reader._session):
-        for item in earlier:
-            reader.read(item, again=False)
-    read = batchocr.open_table("out").rows()
-    assert texts(read) == expected(container, rows)[:3]
+        reader.read([*find_inputs(config, container).documents])
     MAKERS[container](folder, container, NAMES)
-    items = plan_items(find_inputs(config, container), config, ClusterPlan("", None, None, tuple(earlier)), 2)
-    is_kept = [item.name in {each.name for each in earlier} for item in items]
-    assert is_kept == ([True, True, False] if container == "x.zip" else [False] * len(items))
+    report = batchocr.run(container, out="out", **options)
+    assert texts(batchocr.open_table("out").rows()) == expected(container, rows)
+    assert report.pages_read == 1
 
 
 def test_rows_from_an_archive_come_in_its_order_beside_files(folder: Path, options: dict[str, Any]) -> None:

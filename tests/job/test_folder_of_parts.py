@@ -268,3 +268,18 @@ def test_folders_are_verified_by_their_names_also_those_of_a_glob_that_the_shell
     exit_code, shown, logged = stand_in.command("verify", *both, str(archive / "in"), *allowed)
     assert (exit_code, "15 rows expected: nothing wrong" in shown) == (0, True)
     assert f"taken for tables and not for INPUTs, as batchocr wrote them: {both[1]}" in logged
+
+
+def test_what_a_cluster_of_the_version_before_has_made_is_continued(archive: Path, usual: dict[str, Any]) -> None:
+    out = archive / "table"
+    shutil.rmtree(out / OWN_FOLDER)
+    for name in ("run.json", "report.json"):
+        (out / name).write_text("{}")
+    draw_pdf(archive / "in" / "new.pdf", "new")
+    assert batchocr.run(archive / "in", out=out, **usual).pages_read == 1
+    assert rows_in(out) == anew(archive, usual)
+    assert [path.name for path in out.iterdir() if path.suffix != ".parquet"] == [OWN_FOLDER]
+    (out / "run.json").write_text("somebody's")
+    draw_pdf(archive / "in" / "newer.pdf", "newer")
+    assert batchocr.run(archive / "in", out=out, **usual).pages_read == 1
+    assert (out / "run.json").exists()

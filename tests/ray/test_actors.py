@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,20 +13,19 @@ from typing import Any
 import pytest
 
 from batchocr.config import Config
-from batchocr.data import PageResult
-from batchocr.documents.assembly.assemble import open_table
+from batchocr.data import Document, Failure, Status
 from batchocr.errors import EngineError, ModelError, OutputError, OutputMismatchError, UsageError
 from batchocr.job.stop import StopSwitch
 from batchocr.machine import own_version
-from batchocr.pages.input.sources import Found, find_documents
 from batchocr.ray import driver, machines
-from batchocr.ray.cluster import ActorPlan, joined, plan_actors
-from batchocr.ray.folder import OutputFolder, PartRows
-from batchocr.ray.items import ClusterPlan, Item, plan_items
+from batchocr.ray.cluster import ActorPlan, Cluster, joined, plan_actors
+from batchocr.ray.driver import Driver
+from batchocr.ray.items import Item
 from batchocr.ray.reader import ItemRead, Loaded
 from batchocr.tables import parquet
+from batchocr.tables.known import KnownRow
 from batchocr.tables.schema import RunMetadata
-from tests.support.running import draw_pdf
+from batchocr.tables.target import Target
 
 METADATA = RunMetadata(own_version(), "none", "0", "0", {"dtype": "float32"})
 
@@ -124,8 +124,8 @@ class StandIn:
 
         return actor_of
 
-    def _stuck_call(self, item: Item | None = None, **_: object) -> Callable[[], ItemRead]:
-        self.stuck_calls.append(lambda: ItemRead(PartRows(Counter(ok=item.num_rows if item else 0), Counter()), None))
+    def _stuck_call(self, documents: Sequence[Document] = ()) -> Callable[[], ItemRead]:
+        self.stuck_calls.append(lambda: read_of(documents))
         return self.stuck_calls[-1]
 
     def wait(self, calls: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
@@ -200,28 +200,39 @@ class Actor:
             raise self.loading
         return Loaded(self.node, self.metadata, {})
 
-    def read(self, item: Item, *, again: bool) -> ItemRead:
+    def read(self, documents: Sequence[Document]) -> ItemRead:
         if self.ending is not None:
             raise self.ending
-        return ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None)
+        return read_of(documents)
+
+
+def read_of(documents: Sequence[Document]) -> ItemRead:
+    """As if each had one page."""
+    return ItemRead(documents[0].source, None, Counter[Status](ok=len(documents)))
+
+
+@dataclass
+class Driven:
+    """A driver that has ended, and what was read."""
+
+    driver: Driver
+    rows: Counter[Status] = field(default_factory=Counter)
+    names: list[str] = field(default_factory=list)
 
 
 @pytest.fixture
-def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., driver.Driver]:
-    """Has a document of three pages read by actors that differ from `Actor` as is said; or one of so many pages, which
-    are an item each."""
-    (tmp_path / "in").mkdir()
-    draw_pdf(tmp_path / "in" / "a.pdf", "one", "two", "three")
+def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driven]:
+    """Has documents of one page read by actors that differ from `Actor` as is said: three in an item, or so many items
+    of one."""
 
     def run(
         ray: StandIn | None = None,
         address: str | None = None,
         stop: StopSwitch | None = None,
-        earlier: ClusterPlan | None = None,
         actors: int | None = None,
-        pages: int = 0,
+        items: int = 0,
         **said: object,
-    ) -> driver.Driver:
+    ) -> Driven:
         @contextmanager
         def connected(_: object) -> Iterator[StandIn]:
             yield ray or StandIn({"CPU": 2})
@@ -229,55 +240,107 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., driv
         monkeypatch.setattr(machines, "_LOOK_S", 0.0)
         monkeypatch.setattr(driver, "_TICK_S", 0.0)
         monkeypatch.setattr(driver, "connected", connected)
+        monkeypatch.setattr(driver, "joined", lambda address: address)
         monkeypatch.setattr(driver, "Reader", type("Said", (Actor,), said))
-        if pages:
-            draw_pdf(tmp_path / "in" / "a.pdf", *map(str, range(pages)))
-        listed = find_documents([str(tmp_path / "in")])
-        found, folder = Found(listed.documents, {}, listed.roots), OutputFolder(str(tmp_path / "out"))
-        items = plan_items(found, Config(), earlier, 1 if pages else 1000)
-        running = driver.Driver(Config(), found, folder, items, earlier, actors=actors)
-        running.run(address, stop or StopSwitch(), None)
-        return running
+        documents = [Document(name, name) for name in (f"{number}.pdf" for number in range(items or 3))]
+        parts = [[document] for document in documents] if items else [documents]
+        names, rows = list[str](), Counter[Status]()
+
+        def take(read: ItemRead) -> None:
+            names.append(read.name)
+            rows.update(read.rows)
+
+        running = Driver(
+            Config(),
+            Cluster(address, actors=actors),
+            Target(str(tmp_path / "out"), 1),
+            (),
+            metadata=None,
+            on_ready=lambda metadata: None,
+            on_read=take,
+        )
+        try:
+            waiting = [Item(number, part, len(part)) for number, part in enumerate(parts)]
+            running.read(waiting, stop or StopSwitch(), lambda: None)
+        finally:
+            running.close()
+        return Driven(running, rows, names)
 
     return run
 
 
-def test_an_item_is_tried_twice(drive: Callable[..., driver.Driver], tmp_path: Path) -> None:
-    ended = drive(ending=RayError("it died"))
-    rows = list(open_table(tmp_path / "out").rows())
-    assert [(row.source, row.page_index, row.error_kind) for row in rows] == [("a.pdf", n, "crashed") for n in range(3)]
-    assert {row.attempts for row in rows} == {ended.tally.actors_lost} == {2}
-    assert ended.tally.items(finished=True).failed == 3
+def test_an_item_is_tried_three_times(drive: Callable[..., Driven], tmp_path: Path) -> None:
+    ended = drive(ending=RayError("it died"), items=1)
+    [row] = parquet.read_rows(tmp_path / "out" / ended.names[0])
+    assert (row.source, row.error_kind, row.attempts) == ("0.pdf", "crashed", 3)
+    assert (ended.rows, ended.driver.num_given_up, ended.driver.num_lost) == ({"failed": 1}, 1, 3)
+
+
+def test_of_several_documents_those_are_read_of_which_no_actor_dies(drive: Callable[..., Driven]) -> None:
+    def read(self: Actor, documents: Sequence[Document]) -> ItemRead:
+        if any(document.source == "1.pdf" for document in documents):
+            raise RayError("it died")
+        return read_of(documents)
+
+    ended = drive(read=read)
+    assert (ended.rows, ended.driver.num_lost) == ({"ok": 2, "failed": 1}, 6)
+
+
+def test_of_pages_that_are_given_up_each_has_a_row_unless_an_earlier_run_has_one() -> None:
+    some, row = Document("a.pdf", "a.pdf", pages={1, 2}), KnownRow(0, "ok", "0", 3, 1, 0, 9, 8)
+    failed = [*Item(1, [some], 2, row).failed_rows(Failure("crashed", "it died"), attempts=2)]
+    assert [(each.page_index, each.doc_id, each.page_count, each.file_bytes) for each in failed] == [
+        (1, "0", 3, 9),
+        (2, "0", 3, 9),
+    ]
+    assert not [*Item(1, [some], 2).failed_rows(Failure("crashed", "it died"), attempts=2)]
+
+
+def test_pages_that_an_actor_leaves_are_read_by_others(drive: Callable[..., Driven]) -> None:
+    def read(self: Actor, documents: Sequence[Document]) -> ItemRead:
+        asked.append([(each.source, each.pages) for each in documents])
+        if len(asked) > 1:
+            return ItemRead("more", None, Counter[Status](ok=sum(len(each.pages or "1") for each in documents)))
+        rest = replace(documents[0], pages=frozenset(range(1, 2001))), *documents[1:]
+        return ItemRead("first", None, Counter[Status](ok=1), rest, KnownRow(0, "ok", "0", 2001, 1, 0))
+
+    asked: list[list[tuple[str, Set[int] | None]]] = []
+    assert drive(read=read).rows == {"ok": 2003}
+    assert [[(name, pages and len(pages)) for name, pages in each] for each in asked[1:]] == [
+        [("0.pdf", 1000)],
+        [("0.pdf", 1000)],
+        [("1.pdf", None), ("2.pdf", None)],
+    ]
 
 
 MACHINE: dict[str, float] = {"CPU": 2}
 
 
-def test_an_item_is_tried_again_while_machines_are_lost_with_it(drive: Callable[..., driver.Driver]) -> None:
+def test_an_item_is_tried_again_while_machines_are_lost_with_it(drive: Callable[..., Driven]) -> None:
     """Ray says of both that they are alive until the second one has gone, too."""
     ray = StandIn(*[MACHINE] * 3, lost={"node-0", "node-1"}, notices_after=40)
     ray._raylet.Config.health_check_initial_delay_ms = lambda: 10**6
     ended = drive(ray, actors=1)
-    assert (ended.tally.actors_lost, ended.tally.items(finished=True).ok) == (2, 3)
-    assert {each.name for each in ended.machines} == {"node-0", "node-1"}
+    assert (ended.driver.num_lost, ended.rows["ok"]) == (2, 3)
+    assert {each.name for each in ended.driver.machines} == {"node-0", "node-1"}
 
 
-def test_an_item_whose_machine_is_lost_each_time_is_given_up(drive: Callable[..., driver.Driver]) -> None:
+def test_an_item_whose_machine_is_lost_each_time_is_given_up(drive: Callable[..., Driven]) -> None:
     ray = StandIn(*[MACHINE] * 9, lost={f"node-{number}" for number in range(9)}, notices_after=0)
-    ended = drive(ray, actors=1)
-    assert (ended.tally.actors_lost, ended.tally.items(finished=True).failed) == (5, 3)
+    ended = drive(ray, actors=1, items=1)
+    assert (ended.driver.num_lost, ended.rows["failed"]) == (5, 1)
 
 
 def test_a_machine_that_is_lost_with_several_actors_costs_no_item_an_attempt(
-    drive: Callable[..., driver.Driver],
+    drive: Callable[..., Driven],
 ) -> None:
     ray = StandIn(MACHINE, MACHINE, lost={"node-1"}, notices_after=20)
-    ended = drive(ray, actors=6, pages=12)
-    assert ended.tally.items(finished=True).ok == 12
+    ended = drive(ray, actors=6, items=12)
+    assert ended.rows["ok"] == 12
 
 
 def test_a_machine_on_which_no_actor_can_start_is_left_out_and_the_others_read_on(
-    drive: Callable[..., driver.Driver], caplog: pytest.LogCaptureFixture
+    drive: Callable[..., Driven], caplog: pytest.LogCaptureFixture
 ) -> None:
     def load(self: Actor) -> Loaded:
         if self.node == "node-1":
@@ -285,16 +348,16 @@ def test_a_machine_on_which_no_actor_can_start_is_left_out_and_the_others_read_o
         return Loaded(self.node, METADATA, {})
 
     ray = StandIn(MACHINE, MACHINE)
-    ended = drive(ray, load=load, pages=12, actors=2)
-    assert ended.tally.items(finished=True).ok == 12
-    [left_out] = ended.machines
+    ended = drive(ray, load=load, items=12, actors=2)
+    assert ended.rows["ok"] == 12
+    [left_out] = ended.driver.machines
     assert (left_out.name, left_out.fate) == ("node-1", "left out")
     assert left_out.why == "3 actors failed there in a row, the last one so: the driver is too old"
     assert f"the machine node-1 is left out: {left_out.why}" in caplog.text
 
 
 def test_a_machine_on_which_an_actor_cannot_start_now_and_then_is_not_left_out(
-    drive: Callable[..., driver.Driver],
+    drive: Callable[..., Driven],
 ) -> None:
     ray, died = StandIn(MACHINE), set[str]()
 
@@ -303,58 +366,58 @@ def test_a_machine_on_which_an_actor_cannot_start_now_and_then_is_not_left_out(
             raise ModelError("the network is away")
         return Loaded(self.node, METADATA, {})
 
-    def read(self: Actor, item: Item, *, again: bool) -> ItemRead:
-        if item.name not in died:
-            died.add(item.name)
+    def read(self: Actor, documents: Sequence[Document]) -> ItemRead:
+        if documents[0].source not in died:
+            died.add(documents[0].source)
             raise EngineError("no device is left")
-        return ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None)
+        return read_of(documents)
 
-    ended = drive(ray, load=load, read=read, pages=4)
-    assert (ended.tally.items(finished=True).ok, ended.machines) == (4, [])
+    ended = drive(ray, load=load, read=read, items=4)
+    assert (ended.rows["ok"], ended.driver.machines) == (4, [])
 
 
 def test_if_no_actor_has_ever_started_three_machines_that_failed_once_end_the_run(
-    drive: Callable[..., driver.Driver],
+    drive: Callable[..., Driven],
 ) -> None:
     ray = StandIn(*[MACHINE] * 9)
     with pytest.raises(ModelError, match="there is no model"):
-        drive(ray, loading=ModelError("there is no model"), pages=12, actors=3)
+        drive(ray, loading=ModelError("there is no model"), items=12, actors=3)
     assert len(ray.started) < 9
 
 
 def test_an_item_that_takes_too_long_is_read_by_an_idle_actor_too(
-    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+    drive: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "_SLOW_S", 0.0)
-    ended = drive(StandIn(MACHINE, MACHINE, stuck={"node-1"}), pages=12, actors=2)
-    assert (ended.tally.items(finished=True).ok, ended.tally.parts_read) == (12, 12)
+    ended = drive(StandIn(MACHINE, MACHINE, stuck={"node-1"}), items=12, actors=2)
+    assert (ended.rows["ok"], len(ended.names)) == (12, 12)
 
 
 def test_an_actor_that_reads_what_another_has_read_keeps_no_item_waiting(
-    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+    drive: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing ever ends on the machine that is left to read the item of which an actor died, until that is replaced."""
     monkeypatch.setattr(driver, "_SLOW_S", 0.0)
     ray, died = StandIn(MACHINE, MACHINE, stuck=(stuck := {"node-1"})), set[str]()
     kill = ray.kill
 
-    def read(self: Actor, item: Item, *, again: bool) -> ItemRead:
+    def read(self: Actor, documents: Sequence[Document]) -> ItemRead:
         if not died:
-            died.add(item.name)
+            died.add(documents[0].source)
             raise EngineError("no device is left")
-        return ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None)
+        return read_of(documents)
 
     def mend(handle: Any) -> None:
         kill(handle)
         stuck.discard(handle.node)
 
     monkeypatch.setattr(ray, "kill", mend)
-    ended = drive(ray, read=read, pages=12, actors=2)
-    assert (ended.tally.items(finished=True).ok, ended.tally.parts_read) == (12, 12)
+    ended = drive(ray, read=read, items=12, actors=2)
+    assert (ended.rows["ok"], len(ended.names)) == (12, 12)
 
 
 def test_an_item_that_takes_too_long_gets_another_actor_though_idle_ones_have_been_ended(
-    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+    drive: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "_IDLE_S", 0.0)
     ray, kill = StandIn(MACHINE, MACHINE, stuck={"node-0"}), StandIn.kill
@@ -364,12 +427,12 @@ def test_an_item_that_takes_too_long_gets_another_actor_though_idle_ones_have_be
         monkeypatch.setattr(driver, "_SLOW_S", 0.0)
 
     monkeypatch.setattr(StandIn, "kill", ended)
-    assert drive(ray, pages=12, actors=2).tally.items(finished=True).ok == 12
+    assert drive(ray, items=12, actors=2).rows["ok"] == 12
     assert ray.started == ["node-0", "node-1", "node-1"]
 
 
 def test_an_actor_that_has_nothing_to_read_gives_its_machine_back(
-    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+    drive: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "_IDLE_S", 0.0)
     ray = StandIn(MACHINE, MACHINE, stuck={"node-1"})
@@ -380,12 +443,12 @@ def test_an_actor_that_has_nothing_to_read_gives_its_machine_back(
         ray.stuck_calls.clear()  # so that it ends
 
     monkeypatch.setattr(ray, "kill", kill)
-    assert drive(ray, pages=3, actors=2).tally.items(finished=True).ok == 3
+    assert drive(ray, items=3, actors=2).rows["ok"] == 3
     assert given_back == [("node-0", 1), ("node-1", 0)]
 
 
 def test_without_a_number_there_is_an_actor_for_each_machine_that_comes(
-    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+    drive: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "_SLOW_S", 0.0)
     ray, others = StandIn(MACHINE, stuck={"node-0"}), StandIn(MACHINE, MACHINE)
@@ -397,12 +460,12 @@ def test_without_a_number_there_is_an_actor_for_each_machine_that_comes(
         return found
 
     monkeypatch.setattr(ray, "remote", remote)
-    assert drive(ray, pages=12).tally.items(finished=True).ok == 12
+    assert drive(ray, items=12).rows["ok"] == 12
     assert ray.started == ["node-0", "node-1"]
 
 
 def test_when_all_gpus_are_lost_another_is_waited_for_and_no_cpu_takes_its_place(
-    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+    drive: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu: dict[str, float] = {"CPU": 2, "GPU": 1}
     ray, later = StandIn(MACHINE, gpu, lost={"node-1"}, notices_after=0), StandIn(MACHINE, MACHINE, gpu)
@@ -414,85 +477,55 @@ def test_when_all_gpus_are_lost_another_is_waited_for_and_no_cpu_takes_its_place
             ray._nodes += later.nodes()[2:]
 
     monkeypatch.setattr(Actor, "__init__", started)
-    ended = drive(ray, pages=2)
-    assert (ended.tally.items(finished=True).ok, set(ray.started), devices) == (2, {"node-1", "node-2"}, {"cuda"})
+    ended = drive(ray, items=2)
+    assert (ended.rows["ok"], set(ray.started), devices) == (2, {"node-1", "node-2"}, {"cuda"})
 
 
 def test_an_actor_that_fits_on_no_machine_any_more_makes_room_for_one_that_does(
-    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+    drive: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray, nodes = StandIn({"CPU": 16}), StandIn.nodes
     monkeypatch.setattr(ray, "nodes", lambda: nodes(ray if ray.started else StandIn({"CPU": 32})))
-    assert drive(ray, pages=2).tally.items(finished=True).ok == 2
+    assert drive(ray, items=2).rows["ok"] == 2
     assert len(ray.started) == 2
 
 
 def test_a_machine_whose_actors_die_of_items_that_others_read_is_left_out(
-    drive: Callable[..., driver.Driver],
+    drive: Callable[..., Driven],
 ) -> None:
-    def read(self: Actor, item: Item, *, again: bool) -> ItemRead:
+    def read(self: Actor, documents: Sequence[Document]) -> ItemRead:
         if self.node == "node-0":
             raise EngineError("no device is left")
-        return ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None)
+        return read_of(documents)
 
-    ended = drive(StandIn(MACHINE, MACHINE), read=read, pages=12, actors=2)
-    assert ended.tally.items(finished=True).ok == 12
-    assert [(each.name, each.fate) for each in ended.machines] == [("node-0", "left out")]
+    ended = drive(StandIn(MACHINE, MACHINE), read=read, items=12, actors=2)
+    assert ended.rows["ok"] == 12
+    assert [(each.name, each.fate) for each in ended.driver.machines] == [("node-0", "left out")]
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_the_last_machine_stays_though_actors_die_there_now_and_then(
-    drive: Callable[..., driver.Driver], number: int
-) -> None:
+def test_the_last_machine_stays_though_actors_die_there_now_and_then(drive: Callable[..., Driven], number: int) -> None:
     died = set[str]()
 
-    def read(self: Actor, item: Item, *, again: bool) -> ItemRead:
-        if item.name not in died:
-            died.add(item.name)
+    def read(self: Actor, documents: Sequence[Document]) -> ItemRead:
+        if documents[0].source not in died:
+            died.add(documents[0].source)
             raise EngineError("no device is left")
-        return ItemRead(PartRows(Counter(ok=item.num_rows), Counter()), None)
+        return read_of(documents)
 
-    ended = drive(StandIn(*[MACHINE] * number), read=read, pages=12, actors=number)
-    assert ended.tally.items(finished=True).ok == 12
-    assert len(ended.machines) < number
-
-
-def test_of_a_later_run_the_rows_of_what_is_new_are_counted_until_one_ends_well(
-    drive: Callable[..., driver.Driver], tmp_path: Path
-) -> None:
-    folder = OutputFolder(str(tmp_path / "out"))
-    first = drive(ending=RayError("it died"))
-    assert (plan := folder.plan()) is not None and plan.newest is None, "all are"
-    first.accept_newest()
-    assert (plan := folder.plan()) is not None and plan.newest == set()
-    draw_pdf(tmp_path / "in" / "b.pdf", "four", "five")
-    for _ in range(2):
-        later = drive(ending=RayError("it died"), earlier=folder.plan())
-        assert (later.tally.newest, later.tally.of_newest["failed"]) == ({"b.pdf"}, 2)
-        assert (plan := folder.plan()) is not None and plan.newest == {"b.pdf"}
-    later.accept_newest()
-    assert (plan := folder.plan()) is not None and plan.newest == set()
-
-
-def test_a_part_of_which_rows_were_skipped_and_none_failed_is_not_read_again(
-    drive: Callable[..., driver.Driver], tmp_path: Path
-) -> None:
-    items = plan_items(find_documents([str(tmp_path / "in")]), Config(), None, 1000)
-    rows = [PageResult("a.pdf", page, "skipped", page_count=3, error_kind="absent") for page in range(3)]
-    parquet.write(tmp_path / items[0].name, rows, METADATA)
-    OutputFolder(str(tmp_path / "out")).files.put(tmp_path / items[0].name, items[0].name)
-    tally = drive(earlier=ClusterPlan("", METADATA, None, tuple(items))).tally
-    assert (tally.parts_before, tally.parts_read, tally.errors) == (1, 0, {"absent": 3})
+    ended = drive(StandIn(*[MACHINE] * number), read=read, items=12, actors=number)
+    assert ended.rows["ok"] == 12
+    assert len(ended.driver.machines) < number
 
 
 @pytest.mark.parametrize("ending", [EngineError("no device is left"), KeyError("a bug")])
-def test_what_an_actor_raises_costs_an_attempt_at_once(drive: Callable[..., driver.Driver], ending: Exception) -> None:
+def test_what_an_actor_raises_costs_an_attempt_at_once(drive: Callable[..., Driven], ending: Exception) -> None:
     ray = StandIn(MACHINE)
     ray._raylet.Config.health_check_initial_delay_ms = lambda: 10**9
-    assert drive(ray, ending=ending).tally.actors_lost == 2
+    assert drive(ray, ending=ending, items=1).driver.num_lost == 3
 
 
-def test_what_is_not_the_fault_of_an_item_ends_the_run(drive: Callable[..., driver.Driver]) -> None:
+def test_what_is_not_the_fault_of_an_item_ends_the_run(drive: Callable[..., Driven]) -> None:
     with pytest.raises(OutputError, match="the disk is full"):
         drive(ending=OutputError("the disk is full"))
     with pytest.raises(ModelError, match="there is no model"):
@@ -501,23 +534,14 @@ def test_what_is_not_the_fault_of_an_item_ends_the_run(drive: Callable[..., driv
         drive(loading=RayError("it died"))
 
 
-def test_a_run_ends_when_another_one_begins_in_its_folder(drive: Callable[..., driver.Driver], tmp_path: Path) -> None:
-    def read(_: object, item: object, *, again: bool) -> ItemRead:
-        OutputFolder(str(tmp_path / "out")).begin(ClusterPlan("", METADATA, None, ()))
-        return ItemRead(PartRows(Counter(), Counter()), None)
-
-    with pytest.raises(OutputError, match="another run has begun"):
-        drive(read=read)
-
-
-def test_all_nodes_need_the_same_version(drive: Callable[..., driver.Driver]) -> None:
+def test_all_nodes_need_the_same_version(drive: Callable[..., Driven]) -> None:
     with pytest.raises(OutputMismatchError, match=r"0\.0 on node-0"):
         drive(metadata=RunMetadata("0.0", "none", "0", "0", {}))
 
 
 @pytest.mark.parametrize(("address", "reason"), [(None, "requested"), ("auto", "stop_after")])
 def test_a_ray_that_was_started_here_and_is_dead_ends_the_run_and_other_clusters_are_waited_for(
-    drive: Callable[..., driver.Driver],
+    drive: Callable[..., Driven],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     address: str | None,
@@ -531,7 +555,7 @@ def test_a_ray_that_was_started_here_and_is_dead_ends_the_run_and_other_clusters
 
 
 def test_an_actor_that_was_lost_with_the_last_node_is_no_failed_start(
-    drive: Callable[..., driver.Driver], monkeypatch: pytest.MonkeyPatch
+    drive: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "_WAIT_NOTICE_S", 0.0)
     drive(ray=StandIn({"CPU": 2}, alive=False), stop=(stop := StopSwitch()), loading=RayError("its node has died"))

@@ -63,7 +63,7 @@ def require_whole(place: Path, running: subprocess.Popen[str]) -> dict[str, str]
     assert code == 0, said
     rows = [(row.page_index, row.status) for row in batchocr.open_table(place / "out").rows()]
     assert rows == [(page, "ok") for page in range(PAGES)]
-    report = json.loads((place / "out" / "report.json").read_text())
+    report = json.loads((place / "out" / ".batchocr" / "report.json").read_text())
     return {each["name"]: each["fate"] for each in report["machines"]}
 
 

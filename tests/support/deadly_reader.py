@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 
-from batchocr.ray.items import Item
+from batchocr.data import Document
 from batchocr.ray.reader import ItemRead, Reader
 
 
 class DeadlyReader(Reader):
     """Is killed by the letter 1, every time."""
 
-    def read(self, item: Item, *, again: bool) -> ItemRead:
-        if any(document.source == "letter-1.pdf" for document in item.documents):
+    def read(self, documents: Sequence[Document]) -> ItemRead:
+        if any(document.source == "letter-1.pdf" for document in documents):
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().read(item, again=again)
+        return super().read(documents)

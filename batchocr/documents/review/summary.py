@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from batchocr.tables.atomic import require_ordinary
-from batchocr.tables.files import CLUSTER_REPORT_NAME, report_path
+from batchocr.tables.files import report_path
 from batchocr.tables.opened import StoredRows
 from batchocr.tables.schema import RunMetadata
 
@@ -33,10 +33,6 @@ def groups(table: StoredRows) -> list[FactGroup]:
     paths = [part.path for part in table.parts[:_MAX_REPORTS]]
     headings = [f"Run of {path.name}" if len(paths) > 1 else "Run" for path in paths]
     reports = [_read_report(report_path(path)) for path in paths]
-    if not any(reports):
-        of_clusters = map(_read_report, dict.fromkeys(path.with_name(CLUSTER_REPORT_NAME) for path in paths))
-        reports = [report for report in of_clusters if "actors" in report]
-        headings = ["Run on a cluster"] * len(reports)
     settings = next(filter(None, (report.get("settings") for report in reports)), dict(table.metadata.settings))
     found = [
         *(FactGroup(heading, tuple(_run(report))) for heading, report in zip(headings, reports, strict=True)),

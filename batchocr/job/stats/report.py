@@ -219,13 +219,11 @@ def facts_of(inputs: tuple[str, ...], config: Config, began_s: float) -> dict[st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(RunFacts):
-    """The throughput report. Rates are per second of work, for what was read in this run; those of tokens, and the
-    means per page, for what was computed."""
+class TableReport(RunFacts):
+    """What came of a run into a table, on one machine or on several. Rates are per second of work, for what was read in
+    this run."""
 
     pages_per_second: float
-    image_tokens_per_second: float
-    output_tokens_per_second: float
     exit_reason: ExitReason
     error: str | None = None
     """What ended a run that failed."""
@@ -243,19 +241,11 @@ class Report(RunFacts):
     start_up_seconds: float
     work_seconds: float
     table_seconds: float
-    """For building the table, once all rows were in the journal."""
-    per_page: PerPage
-    saved: SavedReport
+    """For building the table, once all rows were read."""
     ink_outside: Distribution
     """Over all rows of the table; if there is none, over the pages read in this run."""
     text_layer_agreement: Distribution
     """Over the same rows."""
-    stages: Mapping[Stage, StageReport]
-    embedding_queue: QueueReport
-    device: DeviceReport
-    engines: tuple[DeviceReport, ...]
-    host_memory: HostMemory
-    workers: int
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """The devices, model, backend, dtype and batch sizes in use."""
     max_page_error_rate: float
@@ -314,6 +304,50 @@ class Report(RunFacts):
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(TableReport):
+    """The throughput report of a run on one machine. Rates of tokens, and the means per page, are for what was
+    computed."""
+
+    image_tokens_per_second: float
+    output_tokens_per_second: float
+    per_page: PerPage
+    saved: SavedReport
+    stages: Mapping[Stage, StageReport]
+    embedding_queue: QueueReport
+    device: DeviceReport
+    engines: tuple[DeviceReport, ...]
+    host_memory: HostMemory
+    workers: int
+
+
+def figures_of(ledger: Ledger) -> dict[str, Any]:
+    """What a TableReport says that its run has counted."""
+    # A run that finished has none: if items are missing then, that is a bug, and must show.
+    not_reached = 0 if ledger.exit_reason == "finished" else ledger.found - ledger.by_status.total()
+    return {
+        "pages_per_second": ratio(ledger.pages_read, ledger.work_s),
+        "exit_reason": ledger.exit_reason,
+        "pages_read": ledger.pages_read,
+        "documents": ledger.documents,
+        "skipped_files": dict(ledger.skipped_files),
+        "documents_not_opened": ledger.documents_not_opened,
+        "items": Items.of(
+            ledger.by_status, found=ledger.found, not_reached=not_reached, already_done=ledger.already_done
+        ),
+        "errors": dict(ledger.errors.most_common()),
+        "wall_seconds": ledger.start_up_s + ledger.work_s + ledger.table_s,
+        "start_up_seconds": ledger.start_up_s,
+        "work_seconds": ledger.work_s,
+        "table_seconds": ledger.table_s,
+        "ink_outside": ledger.quality.of_ink_outside(),
+        "text_layer_agreement": ledger.quality.of_agreement(),
+        "max_page_error_rate": ledger.rates.max_page_error_rate,
+        "max_degraded_rate": ledger.rates.max_degraded_rate,
+        "max_doubtful_rate": ledger.rates.max_doubtful_rate,
+    }
+
+
 def make_report(ledger: Ledger, engines: Sequence[EngineUse]) -> Report:
     """The report of a run that has ended, but for an error that ended it, its settings, and what its table holds.
 
@@ -324,39 +358,21 @@ def make_report(ledger: Ledger, engines: Sequence[EngineUse]) -> Report:
     # A page that is begun again has the same answers, and its row counts them once: hence not below zero.
     image_tokens = max(0, ledger.image_tokens - done.saved_image_tokens)
     output_tokens = max(0, ledger.output_tokens - done.saved_output_tokens)
-    # A run that finished has none: if items are missing then, that is a bug, and must show.
-    not_reached = 0 if ledger.exit_reason == "finished" else ledger.found - ledger.by_status.total()
     processes: dict[Stage, int] = dict.fromkeys(DEVICE_STAGES, max(1, len(engines)))
     processes |= dict.fromkeys(WORKER_STAGES, ledger.workers)
     device = DeviceReport.of(engines, work_s)
     return Report(
-        pages_per_second=ratio(pages, work_s),
+        **figures_of(ledger),
         image_tokens_per_second=ratio(image_tokens, work_s),
         output_tokens_per_second=ratio(output_tokens, work_s),
-        exit_reason=ledger.exit_reason,
-        pages_read=pages,
-        documents=ledger.documents,
-        skipped_files=dict(ledger.skipped_files),
-        documents_not_opened=ledger.documents_not_opened,
-        items=Items.of(ledger.by_status, found=ledger.found, not_reached=not_reached, already_done=ledger.already_done),
-        errors=dict(ledger.errors.most_common()),
-        wall_seconds=ledger.start_up_s + work_s + ledger.table_s,
-        start_up_seconds=ledger.start_up_s,
-        work_seconds=work_s,
-        table_seconds=ledger.table_s,
         per_page=PerPage(ratio(done.patches, pages), ratio(image_tokens, pages), ratio(output_tokens, pages)),
         saved=SavedReport(done.asked, done.from_run, done.from_cache, ledger.documents_copied, ledger.pages_copied),
-        ink_outside=ledger.quality.of_ink_outside(),
-        text_layer_agreement=ledger.quality.of_agreement(),
         stages={stage: StageReport.of(count, work_s * processes.get(stage, 1)) for stage, count in done.stages.items()},
         embedding_queue=QueueReport(ratio(done.queue_token_sum, done.queue_samples), done.queue_max_tokens),
         device=device,
         engines=tuple(DeviceReport.of([engine], work_s) for engine in engines),
         host_memory=HostMemory(ledger.peak_main_bytes, ledger.peak_worker_bytes, device.peak_host_bytes),
         workers=ledger.workers,
-        max_page_error_rate=ledger.rates.max_page_error_rate,
-        max_degraded_rate=ledger.rates.max_degraded_rate,
-        max_doubtful_rate=ledger.rates.max_doubtful_rate,
     )
 
 
@@ -370,7 +386,7 @@ def require_place(path: Path) -> None:
             raise OutputError(f"{path} is no report: it is left as it is; move it away, or choose another place")
 
 
-def write_report(report: Report, path: Path) -> None:
+def write_report(report: TableReport, path: Path) -> None:
     """Write the report as JSON, whole or not at all. Raises OutputError."""
     with atomic_file(path) as file:
         file.write(report.to_json().encode() + b"\n")

@@ -75,20 +75,6 @@ def look_at(documents: Sequence[Document], config: Config, *, workers: int) -> I
             yield seen
 
 
-def count_pages(documents: Sequence[Document], config: Config, *, workers: int) -> Iterator[tuple[int, int | None]]:
-    """Yield the index of each document and how many pages it has, in order of completion; None for one that cannot be
-    opened, each within `page_timeout`. No file is read in full, as none is hashed. Raises BatchOcrError if no worker
-    can be started."""
-    yield from ((index, None) for index, document in enumerate(documents) if document.problem)
-    tasks = (LookAtPages(index, document.path, ()) for index, document in enumerate(documents) if not document.problem)
-    with _pool(config, min(workers, len(documents))) as pool:
-        for _, message in pool.map(tasks, config.page_timeout):
-            if isinstance(message, Loss):
-                yield from ((index, None) for index in message.task_ids)
-            else:
-                yield message.task_id, message.page_count if isinstance(message, PagesSeen) else None
-
-
 def _pool(config: Config, workers: int) -> WorkerPool:
     """Workers that read nothing, and start sooner without the model's protocol."""
     return WorkerPool(max(1, workers), replace(Setup.of(config), protocol="none"))
