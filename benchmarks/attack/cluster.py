@@ -1,13 +1,15 @@
-"""Runs on a cluster whose actors, machines and driver are killed at random moments, and whose machines come back: the
-table is that of a run on one machine, to the order of its rows.
+"""Runs on a cluster whose actors, machines and driver are killed at random moments, whose machines come back, and whose
+store now and then does not answer for half a minute: the table, in a folder or in the store, is that of a run on one
+machine, to the order of its rows. A run on one machine may continue it, too.
 
-Needs Ray, and machines with host names of their own (UTS namespaces).
+Needs Ray, moto, and machines with host names of their own (UTS namespaces).
 """
 
 from __future__ import annotations
 
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -20,25 +22,34 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from batchocr.storage.uris import is_uri
 from benchmarks.attack.tally import Tally
 
 if TYPE_CHECKING:
     from batchocr.data import PageResult
+    from tests.support.object_store import ObjectStore
     from tests.support.ray_cluster import RayCluster
 
 _BOOK_PAGES = 120
 _LETTERS = 12
 _MOST_LOSSES = 5
 """In one job: its last run is left alone."""
+_MOST_ACTORS = 2
+"""Actors that are killed in a run: if more are, a document may be taken for what kills them."""
 _LATEST_S = 8.0
 """After the driver has begun, or after the last loss."""
 _DEADLINE_S = 400.0
+_AWAY_S = 30.0
+"""How long the store does not answer."""
+_ON_ONE_MACHINE = 0.2
+"""How many of the commands are `batchocr run`."""
 _MACHINES = {"m1": 1, "m2": 2, "m3": 1}
 """How many actors each has room for."""
 
 
 def attack(dice: random.Random, count: int, tally: Tally, folder: Path | None) -> None:
     """count: losses in all. folder: unused."""
+    from tests.support.object_store import running_store, used
     from tests.support.ray_cluster import running_cluster
     from tests.support.running import draw_pdf, make_quick_model, read_rows, run_command, texts
 
@@ -53,12 +64,14 @@ def attack(dice: random.Random, count: int, tally: Tally, folder: Path | None) -
         assert done.returncode == 0, done.stderr
         expected = _comparable(texts(read_rows(place / "plain.parquet")))
         number = 0
-        with running_cluster(Path(short)) as cluster:
+        with running_store() as store, used(store), running_cluster(Path(short)) as cluster:
+            store.put("pages", {})
             while count > 0:
                 number += 1
                 left = min(count, _MOST_LOSSES)
                 count -= left
-                _job(dice, left, tally, cluster, place, place / f"out-{number}", expected)
+                out = dice.choice((f"{place}/out-{number}/", f"s3://pages/{secrets.token_hex(8)}/"))
+                _job(dice, left, tally, cluster, store, place, out, expected)
 
 
 def _job(
@@ -66,8 +79,9 @@ def _job(
     losses: int,
     tally: Tally,
     cluster: RayCluster,
+    store: ObjectStore,
     place: Path,
-    out: Path,
+    out: str,
     expected: list[PageResult],
 ) -> None:
     """Run until the table is there, with so many losses at most, and compare it."""
@@ -78,7 +92,7 @@ def _job(
         for name, actors in _MACHINES.items():
             if not any(machine.name == name and machine.is_there for machine in cluster.machines):
                 cluster.add(name, actors=actors)
-        code, said, losses = _run(dice, losses, tally, cluster, place, out)
+        code, said, losses = _run(dice, losses, tally, cluster, store, place, out)
         if code in (0, 75, -signal.SIGKILL):
             if code == 0:
                 break
@@ -100,19 +114,23 @@ def _comparable(rows: list[PageResult]) -> list[PageResult]:
 
 
 def _run(
-    dice: random.Random, losses: int, tally: Tally, cluster: RayCluster, place: Path, out: Path
+    dice: random.Random, losses: int, tally: Tally, cluster: RayCluster, store: ObjectStore, place: Path, out: str
 ) -> tuple[int, str, int]:
     """Run the command, with so many losses at most; returns how it ended, what it said, and how many are left."""
-    command = [sys.executable, "-m", "batchocr", "ray", place / "in", "--out", out, "--model", place / "model"]
-    command += ["--address", cluster.address, "--workers", "1", "--actors", "3", "--pages-per-task", "3"]
+    how = "run" if dice.random() < _ON_ONE_MACHINE else "ray"
+    command = [sys.executable, "-m", "batchocr", how, place / "in", "--out", out, "--model", place / "model"]
+    command += ["--workers", "1"]
+    if how == "ray":
+        command += ["--address", cluster.address, "--actors", "3", "--pages-per-task", "3"]
     with tempfile.TemporaryFile("w+") as log:
         running = subprocess.Popen(command, stderr=log, start_new_session=True)
         deadline = time.monotonic() + _DEADLINE_S
-        next_s = time.monotonic() + dice.uniform(2, _LATEST_S)
+        next_s, actors = time.monotonic() + dice.uniform(2, _LATEST_S), _MOST_ACTORS
         while running.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
             if losses and time.monotonic() > next_s:
-                losses -= _lose(dice, tally, cluster, running)
+                what = _lose(dice, tally, cluster, store if is_uri(out) else None, running, spare_actors=not actors)
+                losses, actors = losses - bool(what), actors - (what == "actor")
                 next_s = time.monotonic() + dice.uniform(0, _LATEST_S)
         code = running.poll()
         if code is None:
@@ -123,11 +141,22 @@ def _run(
         return code, log.read(), losses
 
 
-def _lose(dice: random.Random, tally: Tally, cluster: RayCluster, running: subprocess.Popen[bytes]) -> bool:
-    """Kill an actor, a machine, or the driver; returns whether there was one."""
-    what = dice.choice(("actor", "actor", "machine", "machine", "driver"))
+def _lose(
+    dice: random.Random,
+    tally: Tally,
+    cluster: RayCluster,
+    store: ObjectStore | None,
+    running: subprocess.Popen[bytes],
+    *,
+    spare_actors: bool,
+) -> str:
+    """Kill an actor, a machine, or the driver, or have the store not answer; returns what it was, if it was there."""
+    what = dice.choice(("actor", "actor", "machine", "machine", "driver", *(["store"] * 2 if store else [])))
     there = [machine for machine in cluster.machines[1:] if machine.is_there]
-    if what == "driver":
+    if what == "store" and store is not None:
+        until = time.monotonic() + _AWAY_S
+        store.fault = lambda environ, start: time.sleep(max(0.0, until - time.monotonic()))
+    elif what == "driver":
         running.kill()
     elif what == "machine" and len(there) > 1:
         machine = dice.choice(there)
@@ -136,9 +165,9 @@ def _lose(dice: random.Random, tally: Tally, cluster: RayCluster, running: subpr
     else:
         what = "actor"
         actors = [process for machine in there for process in machine.processes("read")]
-        if not actors:
-            return False
+        if not actors or spare_actors:
+            return ""
         with suppress(psutil.NoSuchProcess):
             dice.choice(actors).kill()
-    tally.add(f"{what} killed")
-    return True
+    tally.add(f"{what} killed" if what != "store" else "store away")
+    return what
