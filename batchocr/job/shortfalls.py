@@ -87,7 +87,8 @@ def named(num_pages: Mapping[str, int]) -> str:
 def _num_lost(source: str, state: DocumentState, journal: Journal) -> int:
     """How many pages were read earlier and are no longer in the document."""
     pages = range(state.page_count or 0)
-    before = (row for row in journal.known.rows(source) if row.doc_id != state.doc_id)
+    rows = (row for row in journal.known.rows(source) if row.place < journal.num_before)
+    before = (row for row in rows if row.doc_id != state.doc_id)
     return sum(row.status in ("ok", "degraded") and row.page_index not in pages for row in before)
 
 

@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from batchocr.config import Config
 from batchocr.data import Document, Failure, valid_text
 from batchocr.job.document_run import RowKey
 from batchocr.job.row_plan import RowPlan
+from batchocr.job.survey.look import open_documents
+from batchocr.machine import usable_cores
 from batchocr.storage.listing import Documents
 from batchocr.tables.journal import Journal
 from batchocr.tables.known import KnownRow
 
 
-def find_unread(plan: RowPlan) -> tuple[Documents, NDArray[np.int64], list[Document]]:
+def find_unread(plan: RowPlan, config: Config) -> tuple[Documents, NDArray[np.int64], list[Document]]:
     """The documents of which nothing is known, with the sizes of their files; and of the others those of which there is
-    something to be read, with the pages if these are not all."""
+    something to be read, with the pages if these are not all. Files that are as long as they were are opened to find
+    out whether they have changed. Raises BatchOcrError if no worker can be started."""
     documents = plan.documents
     sizes, times = documents.versions()
     rest = ~plan.take(sizes, times)
     are_known = (plan.places >= 0) | documents.are_rare | plan.are_in_journal
+    known = np.flatnonzero(rest & are_known).tolist()
+    changed = [index for index in known if not plan.look_at(index, documents[index])]
+    touched = [index for index in changed if _has_rows_of(sizes[index], plan.known.rows(documents[index].source))]
+    if touched:
+        asked = [documents[index] for index in touched]
+        for number, file in open_documents(asked, config, workers=config.workers or usable_cores()):
+            plan.opened(touched[number], file)
     some: list[Document] = []
-    for index in np.flatnonzero(rest & are_known).tolist():
-        document = documents[index]
-        if not plan.look_at(index, document):
-            some.append(document)
-        elif unread := [page for page in plan.states[index].rows or () if page not in plan.states[index].done]:
-            pages = frozenset(page for page in unread if page is not None)
-            some.append(replace(document, pages=pages) if pages else document)
+    for index in known:
+        state = plan.states[index]
+        pages = frozenset(page for page in state.rows or () if page is not None and page not in state.done)
+        if pages and state.done:
+            some.append(replace(documents[index], pages=pages))
+        elif state.rows is None or not state.done.issuperset(state.rows):
+            some.append(documents[index])
     are_new = rest & ~are_known
     return documents.where(are_new), sizes[are_new], some
 
 
-def pages_of_older_versions(plan: RowPlan, journal: Journal) -> list[tuple[Document, KnownRow]]:
-    """The documents that were replaced while they were read, with the pages of which no row is of the newest version;
-    and a row of that."""
-    found = []
+def _has_rows_of(size: int, rows: Iterable[KnownRow]) -> bool:
+    return any(row.file_bytes == size for row in rows)
+
+
+def older_versions(plan: RowPlan, journal: Journal) -> dict[int, tuple[Document, KnownRow]]:
+    """By their index, the documents that were replaced while they were read, with the pages of which no row is of the
+    newest version; and a row of that."""
+    found = {}
     for index in np.flatnonzero(plan.are_in_journal).tolist():
         document = plan.documents[index]
         rows = journal.known.rows(document.source)
@@ -47,7 +63,7 @@ def pages_of_older_versions(plan: RowPlan, journal: Journal) -> list[tuple[Docum
             of_newest = [row for row in rows if row.doc_id == newest.doc_id]
             wanted = document.chosen(plan.spec.pages(newest.page_count or 0))
             if missing := frozenset(wanted) - {row.page_index for row in of_newest}:
-                found.append((replace(document, pages=missing), newest))
+                found[index] = replace(document, pages=missing), newest
     return found
 
 

@@ -68,12 +68,15 @@ def connected(address: str | None) -> Iterator[ModuleType]:
     if ray.is_initialized():
         yield ray
         return
+    own = signal.getsignal(signal.SIGTERM)
     here = {"num_cpus": usable_cores(), "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     where = {"address": address} if address else here
     try:
         _require_answer(address or "")
-        with _own_signals():
+        try:
             ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+        finally:
+            _leave_sigterm_to(own)
     except SystemExit as end:
         ray.shutdown()
         if end.code in _RAYS_ENDINGS:
@@ -88,6 +91,7 @@ def connected(address: str | None) -> Iterator[ModuleType]:
         yield ray
     finally:
         ray.shutdown()
+        _leave_sigterm_to(own)  # Ray has taken it away without a word to Python
 
 
 def _require_answer(address: str) -> None:
@@ -97,15 +101,10 @@ def _require_answer(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
 
 
-@contextmanager
-def _own_signals() -> Iterator[None]:
-    """Leave SIGTERM to whoever had it before: Ray takes it."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():  # it takes it nowhere else
-            signal.signal(signal.SIGTERM, before)
+def _leave_sigterm_to(own: Any) -> None:
+    """Have SIGTERM handled as it was before Ray took it."""
+    if threading.current_thread() is threading.main_thread():  # it takes it nowhere else
+        signal.signal(signal.SIGTERM, own)
 
 
 @dataclass(frozen=True, slots=True)

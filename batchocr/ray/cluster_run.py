@@ -23,7 +23,7 @@ from batchocr.job.session import require_usable, settings_without_model
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.report import facts_of, figures_of
 from batchocr.job.stop import StopSwitch, finish_on_interrupt
-from batchocr.job.unread import find_unread, pages_of_older_versions, take_as_read
+from batchocr.job.unread import find_unread, older_versions, take_as_read
 from batchocr.machine import own_version, return_freed_memory
 from batchocr.options import Options
 from batchocr.pages.input.sources import Found
@@ -34,7 +34,7 @@ from batchocr.ray.reader import ItemRead
 from batchocr.ray.report import ClusterReport, name_bottleneck
 from batchocr.storage.uris import is_uri
 from batchocr.tables.earlier import metadata_of_rows
-from batchocr.tables.files import journal_path, without_output
+from batchocr.tables.files import TABLE_SUFFIXES, journal_path, without_output
 from batchocr.tables.journal import Journal
 from batchocr.tables.output import Output
 from batchocr.tables.remote_output import output_at
@@ -80,6 +80,8 @@ def run_with(
     """
     config = _for_actors(config)
     load_ray()
+    if out.lower().endswith(TABLE_SUFFIXES):
+        raise UsageError(f"--out {out}: a cluster makes a folder of parts: name a folder, or a prefix in a store")
     output = output_at(f"{out.rstrip('/')}/", config.work_dir)
     with closing(output):
         output.prepare(overwrite=config.overwrite)
@@ -149,19 +151,20 @@ class ClusterRun:
         self._names: list[str] = []
         """Of what actors have put, and was not taken in."""
         self._bottlenecks: Counter[str] = Counter()
-        self._planned_s = self._ended_s = 0.0
+        self._planned_s = 0.0
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Have everything read; yields nothing, as actors put the rows where the table is made."""
-        new, sizes, some = find_unread(self.plan)
+        new, sizes, some = find_unread(self.plan, self._config)
         self._num_before, self._planned_s = self.plan.num_ended, time.monotonic()
         self.stop.phase = "reading"
         items = [*self._driver.items.of(new, sizes), *self._driver.items.of_some(some)]
         if items and self._read(items, tick):
-            older = pages_of_older_versions(self.plan, self._journal)
-            items = [item for document, row in older for item in self._driver.items.of_pieces(document, row)]
+            older = older_versions(self.plan, self._journal)
+            # All of each, as there may be fewer pages now.
+            items = self._driver.items.of_each(self.plan.documents[index] for index in older)
             if not items or self._read(items, tick):
-                if rows := [*changed_rows(pages_of_older_versions(self.plan, self._journal))]:
+                if rows := [*changed_rows(older_versions(self.plan, self._journal).values())]:
                     self._names.append(self._target.put_rows(rows, self._journal.metadata))
                     self._take_in()
                 take_as_read(self.plan, self._journal)
@@ -173,7 +176,9 @@ class ClusterRun:
         try:
             are_read = self._driver.read(items, self.stop, tick)
         finally:
-            self._ended_s = time.monotonic()
+            ended_s = time.monotonic()
+            ready_s = self._driver.first_ready_s or ended_s
+            self.ledger.start_up_s, self.ledger.work_s = ready_s - self._planned_s, ended_s - ready_s
             self._driver.close()  # what follows needs no GPU
         if are_read:
             self._take_in()
@@ -236,9 +241,6 @@ class ClusterRun:
             ledger.exit_reason = "failed"
         elif not plan.is_complete:
             ledger.exit_reason = "interrupted" if self.stop.reason == "interrupted" else "stopped"
-        ended_s = self._ended_s or self._planned_s
-        ready_s = driver.first_ready_s or ended_s
-        ledger.start_up_s, ledger.work_s = ready_s - self._planned_s, ended_s - ready_s
         actors = tuple(driver.actor_reports)
         return ClusterReport(
             **figures_of(ledger) | {"wall_seconds": time.monotonic() - self.stop.began_s},

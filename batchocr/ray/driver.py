@@ -302,6 +302,8 @@ class Driver:
         actor.report.items += 1
         if read.report is not None:
             actor.report.pages_read += read.report.pages_read
+        for message, extra in read.said:
+            logger.warning("%s", message, extra=extra)
         self._on_read(read)
         rest = [*read.rest]
         if read.row is not None:

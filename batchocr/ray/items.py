@@ -116,5 +116,5 @@ def changed_rows(found: Iterable[tuple[Document, KnownRow]]) -> Iterator[PageRes
     for document, newest in found:
         item = Item(0, [document], 0, newest)
         yield from item.failed_rows(
-            Failure("changed", "the file was replaced or removed while it was read, twice"), attempts=1
+            Failure("changed", "the file was replaced or removed while it was read"), attempts=1
         )

@@ -7,13 +7,15 @@ next run. This module does not import Ray.
 
 from __future__ import annotations
 
+import logging
 import platform
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from batchocr.config import Config
 from batchocr.data import Document, Status, valid_text
@@ -57,6 +59,8 @@ class ItemRead:
     """What is left, as there are more pages than were to be read."""
     row: KnownRow | None = None
     """One of those that were read of the first of these, if that was begun."""
+    said: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    """Warnings, each with the fields of its event."""
 
 
 class Reader:
@@ -102,22 +106,40 @@ class Reader:
         with tempfile.TemporaryDirectory(prefix="batchocr-") as work:
             local = Path(work, "item.parquet")
             try:
-                report = read_into_table(self._session, self._config, found, Output(local), StopSwitch(), None)
+                with _listening() as said:
+                    report = read_into_table(self._session, self._config, found, Output(local), StopSwitch(), None)
             except NoInputError:  # they have none of the pages
                 return ItemRead()
             known = _known_rows(local)
             name = self._target.put(local)
         statuses, _ = known.counts(known.pages["page_index"] > -2)
         if known.num_rows < self._max_pages:
-            return ItemRead(name, report, statuses)
+            return ItemRead(name, report, statuses, said=said)
         sources = [valid_text(each.source) for each in documents]
         last = max(index for index, source in enumerate(sources) if known.document_of(source) is not None)
         rows = known.rows(sources[last])
         wanted = documents[last].chosen(parse_page_spec(self._config.pages).pages(rows[0].page_count or 0))
         if missing := frozenset(wanted) - {row.page_index for row in rows}:
             begun = replace(documents[last], pages=missing)
-            return ItemRead(name, report, statuses, (begun, *documents[last + 1 :]), rows[0])
-        return ItemRead(name, report, statuses, tuple(documents[last + 1 :]))
+            return ItemRead(name, report, statuses, (begun, *documents[last + 1 :]), rows[0], said)
+        return ItemRead(name, report, statuses, tuple(documents[last + 1 :]), said=said)
+
+
+@contextmanager
+def _listening() -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
+    """What batchocr warns of in the block."""
+    said: list[tuple[str, Mapping[str, Any]]] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append((record.getMessage(), _extra(record)))  # type: ignore[method-assign]
+    logging.getLogger("batchocr").addHandler(handler)
+    try:
+        yield said
+    finally:
+        logging.getLogger("batchocr").removeHandler(handler)
+
+
+def _extra(record: logging.LogRecord) -> Mapping[str, Any]:
+    return {name: getattr(record, name) for name in ("event", "fields") if hasattr(record, name)}
 
 
 def _known_rows(local: Path) -> KnownRows:

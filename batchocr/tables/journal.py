@@ -77,6 +77,8 @@ class Journal:
         killed before it."""
         self._file = file
         self._documents, self._continues = documents, ""
+        self._num_known = 0
+        """The rows of that table, and of the items that were there at first."""
         self._overwrites = ""
         """The tag of the table that is not continued."""
         self._open_earlier: Callable[[RunMetadata, Sequence[str]], StoredTable | None]
@@ -139,6 +141,7 @@ class Journal:
                 journal._begin()
             journal._is_redundant &= not items
             journal._load(header.continues if header else journal.earlier.digest if journal.earlier else "")
+            journal._num_known = journal.known.table.num_rows
             undo.pop_all()
         return journal
 
@@ -160,6 +163,7 @@ class Journal:
             self.earlier.close()
         self.earlier = self._open_earlier(self.metadata, items)
         self._load(self._continues)
+        self.known.put_again(self._num_known)
 
     @property
     def num_before(self) -> int:
@@ -246,8 +250,7 @@ class Journal:
         began with."""
         self._continues = continues
         damaged, table = [], self.earlier.digest if self.earlier else ""
-        has_old_items = isinstance(self.earlier, parts.PartsTable) and self.earlier.has_old_items
-        is_known = table in ("", continues) and not has_old_items
+        is_known = table in ("", continues)
         self.known = Overlay(self.earlier.columns if self.earlier is not None else KnownRows())
         self._file.seek(0)
         with open(self._file.fileno(), "rb", closefd=False) as lines:

@@ -388,6 +388,13 @@ class Overlay:
             for row in self.table.rows_of(document):
                 self.put(source, row)
 
+    def put_again(self, begin: int) -> None:
+        """Have the rows of the table from this one on count as the last ones: they are newer than the journal's."""
+        for document in range(int(np.searchsorted(self.table.first, begin)), len(self.table.sources)):
+            source = self.table.sources[document].as_py()
+            for row in self.table.rows_of(document) if source in self._rows else ():
+                self.put(source, row)
+
     def drop_outdated(self, version_now: Callable[[str], Version]) -> None:
         """Drop the journal's rows of pages that the table has from another version of the file, unless they are of the
         file as it is now: somebody may have replaced the table since. version_now: of a document's file."""

@@ -54,6 +54,10 @@ class Layout:
         """Those of the names that are of items: what actors have read, in order."""
         return sorted(name for name in names if _ITEM.fullmatch(name))
 
+    def of_generation(self, staged: str, generation: int) -> str:
+        """The staged name with another generation."""
+        return f"{self._staged}{generation:08}{staged[len(self._staged) + 8 :]}"
+
     def generation_of(self, staged: str) -> int:
         """The generation for which a part was staged, or was to get its own name; 0 of what is no name of one."""
         number = staged.removeprefix(self._staged)[:8]
@@ -82,9 +86,11 @@ def layout_of(out: Path) -> tuple[Path, Layout]:
 
 
 def items_at(out: Path) -> list[str]:
-    """The items at `out`, by their names there."""
+    """The items at `out` that no commit has taken in, by their names there. Raises OutputError."""
     folder, layout = layout_of(out)
-    return layout.items(DiskPlace(folder).names(layout.staging)) if not layout.table else []
+    names = layout.items(DiskPlace(folder).names(layout.staging)) if not layout.table else []
+    record = read_record(out) if names else None
+    return [name for name in names if layout.generation_of(name) > (record.commit.generation if record else 0)]
 
 
 def tag_of(out: Path) -> str:

@@ -52,6 +52,11 @@ def require_free(output: Output, parts: Sequence[TablePart], *, overwrite: bool)
     journal = journal_path(out)
     if journal.exists() and journal.stat().st_size:
         raise OutputError(f"{journal} is of a run that is unfinished: finish it, or choose another --out")
+    if output.items:
+        raise OutputError(
+            f"{output.name} has what actors of an unfinished run have read: finish it with `batchocr ray` or `batchocr "
+            "run`, or choose another --out"
+        )
     if has_table(output.table) and not overwrite:
         with suppress(OutputError), ExitStack() as closing_after:
             if table := table_for(output.table).open_table(output.table):

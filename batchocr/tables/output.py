@@ -91,7 +91,9 @@ class Output:
         self.take_in([] if overwrite else self._items_there())
 
     def _items_there(self) -> Sequence[str]:
-        return [] if self._layout.table else self._layout.items(self._place.names(self._layout.staging))
+        """The items that no commit has taken in, or might have."""
+        names = self._layout.items(self._place.names(self._layout.staging)) if not self._layout.table else []
+        return [name for name in names if self._layout.generation_of(name) > self._there.generation]
 
     def take_in(self, items: Sequence[str]) -> None:
         """Take in what actors have read, by its names where the table is. Raises OutputError."""
@@ -208,7 +210,7 @@ class Output:
         written(record.digest)
         self._swap(record)
         self._finish(made, before)
-        for item in self.items:
+        for item in earlier.items if isinstance(earlier, parts.PartsTable) else ():
             self._place.remove(item)
 
     def _changed(self, rows: Iterable[Row], earlier: Any, rows_per_part: int) -> Iterable[tuple[str, Iterable[Row]]]:

@@ -303,11 +303,6 @@ class PartsTable:
         """The items that are behind the parts."""
         return [name for name in self.digests if name not in self.parts]
 
-    @property
-    def has_old_items(self) -> bool:
-        """Whether one was read before the table was replaced."""
-        return any(Layout().generation_of(item) <= self._commit.generation for item in self.items)
-
     def looked_at(self) -> Iterator[pa.Table]:
         """Yield all rows, with the columns that are looked at."""
         return self._looked_at(self.digests)

@@ -165,14 +165,24 @@ class StoredOutput(Output):
         try:
             super().commit(rows, metadata, **options)
         except StaleError:
+            self._keep_items()
             raise
         except OutputError as error:
             tag = self.tag
             with suppress(OutputError):  # it may be the same fault
                 tag = self._seen()[0]
             if tag != self.tag:  # so that parts are not what they were when this run began
+                self._keep_items()
                 raise StaleError(replaced_meanwhile(self.name)) from error
             raise type(error)(f"{error}. Nothing is lost, and the same command puts the table") from error
+
+    def _keep_items(self) -> None:
+        """Have what actors have read count for the commit after that of another run, which has come first."""
+        with suppress(OutputError):
+            self._there = self._seen()[1]
+            for item in self.items:
+                if self._layout.generation_of(item) <= self._there.generation:
+                    self._place.copy(item, self._layout.of_generation(item, self.next_generation))
 
     def put_report(self, report: Path | None) -> None:
         if report == report_path(self.path):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from batchocr.data import PageResult
 from batchocr.errors import OutputError
+from batchocr.storage.uris import is_uri
 from batchocr.tables import parquet
 from batchocr.tables.layout import Layout
 from batchocr.tables.record import Part
@@ -20,6 +21,10 @@ from batchocr.tables.schema import RunMetadata
 
 _PUT_AGAIN_S = (5.0, 60.0)
 """Seconds to wait before an item is put again: a store that is away for a minute should not end the run."""
+
+
+_PROBE_BYTES = 1 << 16
+"""A full disk still takes an empty file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Target:
     def require_writable(self) -> None:
         """Raise OutputError if nothing can be put there."""
         with tempfile.TemporaryDirectory(prefix="batchocr-") as folder:
-            (probe := Path(folder, "probe")).touch()
+            (probe := Path(folder, "probe")).write_bytes(bytes(_PROBE_BYTES))
             place_at(self.out).put(probe, name := f"{Layout().writer}.probe")
             place_at(self.out).remove(name)
 
@@ -49,7 +54,7 @@ class Target:
             digest = parquet.said_digest(file)
         part = Part(local.stat().st_size, digest, self.generation)
         name = Layout().staged(f"item-{time.time_ns():016x}", part)  # of a page, what was put last counts
-        for wait_s in _PUT_AGAIN_S:
+        for wait_s in _PUT_AGAIN_S if is_uri(self.out) else ():
             with suppress(OutputError):
                 place_at(self.out).put(local, name)
                 return name

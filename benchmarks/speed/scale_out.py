@@ -82,7 +82,7 @@ def _journal(known: KnownRows, num_before: int) -> Any:
 
 def _plan(documents: Documents, journal: Any) -> int:
     plan = RowPlan(documents, None, journal, limit=None)
-    new, sizes, some = find_unread(plan)
+    new, sizes, some = find_unread(plan, Config())
     items = Items(PAGES_PER_TASK)
     return len([*items.of(new, sizes), *items.of_some(some)])
 

@@ -20,11 +20,13 @@ from batchocr.ray.reader import ItemRead, Reader
 from batchocr.storage.listing import Documents
 from batchocr.tables import parquet
 from batchocr.tables import target as target_module
+from batchocr.tables.earlier import metadata_of_rows
+from batchocr.tables.journal import Journal
 from batchocr.tables.opened import open_rows
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.target import Target
 from tests.support.object_store import ObjectStore, answering, first
-from tests.support.running import draw_pdf, read_rows, texts
+from tests.support.running import draw_pdf, read_rows, said_by, texts
 
 pytestmark = pytest.mark.slow
 
@@ -169,23 +171,41 @@ def test_what_was_read_with_other_settings_is_not_mixed_in(place: Path, usual: d
     require_plain(place)
 
 
-def test_an_item_that_was_put_before_the_table_was_replaced_counts_for_what_the_table_lacks(
+def test_an_item_that_a_commit_has_taken_in_counts_no_more(place: Path, usual: dict[str, Any], read: Read) -> None:
+    read("a")
+    [item] = items_in(place)
+    shutil.copy(item, place)
+    run(place, usual)
+    (place / "in" / "a.pdf").unlink()
+    run(place, usual, prune=True)
+    shutil.copy(place / item.name, item.parent)
+    assert run(place, usual).nothing_to_do
+    assert {row.source for row in open_rows(place / "out", ours=True).rows()} == {"b.pdf", "c.pdf", "d.pdf", "book.pdf"}
+
+
+def test_what_actors_read_now_counts_more_than_what_a_stopped_run_has_read(
     place: Path, usual: dict[str, Any], read: Read
 ) -> None:
-    read("a")
-    read("c")
-    for item in items_in(place):
-        item.rename(place / item.name)
-    draw_pdf(place / "in" / "a.pdf", "a newer", "a newer")
-    (place / "in" / "c.pdf").rename(place / "c.pdf")
-    run(place, usual)
-    (place / "c.pdf").rename(place / "in" / "c.pdf")
-    for item in place.glob("*-item-*"):
-        item.rename(place / "out" / ".batchocr" / "new" / item.name)
-    assert run(place, usual).pages_read == 0
+    stop = batchocr.StopSwitch()
+    run(place, usual, pages_in_flight=1, stop=stop, progress=lambda state: state.read and stop.request())
+    draw_pdf(place / "in" / "a.pdf", "newer", "newer two")
+    item, metadata = read("a").name, metadata_of_rows(place / "out")
+    assert metadata is not None
+    with Journal.open(place / "out", metadata, resume=True, overwrite=False) as journal:
+        [before] = {row.doc_id for row in journal.known.rows("a.pdf")}
+        journal.take_in([item])
+        [now] = {row.doc_id for row in journal.known.rows("a.pdf") if row.page_index == 0}
+    assert now not in (None, before)
+    assert run(place, usual).exit_code == 0
     batchocr.run(place / "in", out=place / "plain.parquet", overwrite=True, **usual)
-    rows = texts(open_rows(place / "out", ours=True).rows())
-    assert sorted(rows, key=by_page) == sorted(texts(read_rows(place / "plain.parquet")), key=by_page)
+    require_plain(place)
+
+
+def test_a_merge_leaves_what_actors_have_read(place: Path, usual: dict[str, Any], read: Read) -> None:
+    read("a")
+    code, _, said = said_by("merge", place / "plain.parquet", "--out", f"{place}/out/")
+    assert (code, len(items_in(place))) == (6, 1)
+    assert "has what actors of an unfinished run have read" in said
 
 
 def test_an_actor_leaves_what_is_more_than_an_item_should_have(place: Path, read: Read) -> None:

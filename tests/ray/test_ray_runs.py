@@ -237,9 +237,35 @@ def test_a_shard_of_the_documents_is_that_of_a_plain_run(place: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_signal_is_handled_as_before_once_a_cluster_has_been_left() -> None:
+    script = """
+import os, signal
+from batchocr.ray.cluster import connected
+signal.signal(signal.SIGTERM, lambda *_: print("it came"))
+with connected(None):
+    pass
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (done.returncode, done.stdout) == (0, "it came\n")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("_connected")
+def test_a_file_that_was_only_touched_is_not_read_again(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(place, "touched", retry_failed=False)
+    assert sum("broken.pdf failed (damaged)" in message for message in caplog.messages) == 1
+    (place / "in" / "book.pdf").touch()
+    assert run(place, "touched", retry_failed=False).pages_read == 0
+    assert texts(rows_of(place, "touched")) == texts(read_rows(place / "plain.parquet"))
+
+
+@pytest.mark.long
 def test_what_cannot_be_read_on_a_cluster_is_refused(place: Path) -> None:
     with pytest.raises(UsageError, match="--limit is of a run on one machine"):
         run(place, "refused", limit=2)
+    with pytest.raises(UsageError, match="name a folder"):
+        run(place, "refused.parquet")
     with pytest.raises(UsageError, match="in memory"):
         batchocr.ray.run([("a.pdf", b"%PDF")], out=place / "refused")
     with pytest.raises(NoInputError):

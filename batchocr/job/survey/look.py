@@ -75,6 +75,16 @@ def look_at(documents: Sequence[Document], config: Config, *, workers: int) -> I
             yield seen
 
 
+def open_documents(documents: Sequence[Document], config: Config, *, workers: int) -> Iterator[tuple[int, Opened]]:
+    """Yield the index of each document that can be opened, with what is to be known of it then, in order of completion.
+    Raises BatchOcrError if no worker can be started."""
+    tasks = (OpenDocument(index, document.path) for index, document in enumerate(documents))
+    with _pool(config, min(workers, len(documents))) as pool:
+        for _, message in pool.map(tasks, config.page_timeout):
+            if isinstance(message, Opened):
+                yield message.task_id, message
+
+
 def _pool(config: Config, workers: int) -> WorkerPool:
     """Workers that read nothing, and start sooner without the model's protocol."""
     return WorkerPool(max(1, workers), replace(Setup.of(config), protocol="none"))
