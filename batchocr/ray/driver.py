@@ -128,7 +128,7 @@ class Driver:
                 return False
             self._wait()
             self._look_at_machines(plan)
-            self._look_at_nodes(stop)
+            self._look_at_nodes(plan, stop)
         return True
 
     @property
@@ -231,7 +231,7 @@ class Driver:
             whys = "; ".join(f"{each.name}: {each.why}" for each in self._machines.reports if each.fate == "left out")
             raise self._failure or EngineError(f"no machine is left on which actors can be started: {whys}"[:2000])
 
-    def _look_at_nodes(self, stop: StopSwitch) -> None:
+    def _look_at_nodes(self, plan: ActorPlan, stop: StopSwitch) -> None:
         """Name the nodes now and then, as long as no actor is ready. A Ray that was started here and has lost its node
         ends the run, as no other will come."""
         if any(actor.is_ready for actor in self._actors) or time.perf_counter() - self._said_s < _WAIT_NOTICE_S:
@@ -239,6 +239,8 @@ class Driver:
         self._said_s = time.perf_counter()
         nodes = self._ray.nodes()
         why = "the cluster may be busy, have no room for them, or still load the model"
+        if plan.gpus and not self._machines.are_there({"GPU": plan.gpus}):
+            why = "no machine that is alive has a GPU: it waits for one, --device cpu does without"
         if self._has_started_ray and not any(node["Alive"] for node in nodes):
             stop.request()
             why = "the Ray that was started here has ended, as when memory runs out; run the same command again"

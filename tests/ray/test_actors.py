@@ -87,7 +87,7 @@ class StandIn:
     ) -> Callable[[type[Any]], Any]:
         left_out = label_selector.get("ray.io/node-id", "!in()").removeprefix("!in(").removesuffix(")").split(",")
         nodes = [node for node in self._nodes if node["Resources"].get("GPU", 0) >= num_gpus]
-        alive = [node["NodeID"] for node in nodes if node["Alive"]] or [nodes[0]["NodeID"]]
+        alive = [node["NodeID"] for node in nodes if node["Alive"]] or [(nodes or self._nodes)[0]["NodeID"]]
         able = [machine for machine in alive if machine not in left_out]
         is_pending = all(node["Alive"] and node["Resources"].get("CPU", 0) < num_cpus for node in nodes)
 
@@ -231,6 +231,7 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driv
         stop: StopSwitch | None = None,
         actors: int | None = None,
         items: int = 0,
+        device: str = "auto",
         **said: object,
     ) -> Driven:
         @contextmanager
@@ -251,7 +252,7 @@ def drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Driv
             rows.update(read.rows)
 
         running = Driver(
-            Config(),
+            Config(device=device),
             Cluster(address, actors=actors),
             Target(str(tmp_path / "out"), 1),
             (),
@@ -479,6 +480,14 @@ def test_when_all_gpus_are_lost_another_is_waited_for_and_no_cpu_takes_its_place
     monkeypatch.setattr(Actor, "__init__", started)
     ended = drive(ray, items=2)
     assert (ended.rows["ok"], set(ray.started), devices) == (2, {"node-1", "node-2"}, {"cuda"})
+
+
+def test_a_cluster_without_gpus_says_so_when_it_is_asked_for_some(
+    drive: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(driver, "_WAIT_NOTICE_S", 0.0)
+    drive(NoNodeAlive(stop := StopSwitch()), address="auto", stop=stop, device="cuda")
+    assert "no machine that is alive has a GPU" in caplog.messages[0]
 
 
 def test_an_actor_that_fits_on_no_machine_any_more_makes_room_for_one_that_does(
