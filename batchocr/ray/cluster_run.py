@@ -11,6 +11,8 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Unpack
 
+import numpy as np
+
 from batchocr.api import Inputs, ShowProgress, config_of, find_inputs, progress_of
 from batchocr.config import Config, flag_of
 from batchocr.data import PageResult
@@ -229,13 +231,14 @@ class ClusterRun:
         if self._is_settled:
             ledger.found, ledger.by_status, ledger.errors = 0, Counter(), Counter()
         ledger.add_earlier(*plan.known.table.counts(plan.is_asked))
+        ledger.already_done -= int(np.count_nonzero(plan.is_asked[self._journal.num_known :]))
         for index, state in plan.all_given():
             pages = state.rows if self._is_settled else state.done
             rows = [row for row in plan.known.rows(plan.documents[index].source) if row.page_index in (pages or ())]
             ledger.found += len(rows)
             for row in rows:
                 ledger.add_done(row.status, row.error_kind)
-        ledger.already_done -= self._num_read if self._is_settled else 0
+                ledger.already_done -= row.place >= self._journal.num_known
         ledger.documents_not_opened = driver.num_left
         if error is not None:
             ledger.exit_reason = "failed"

@@ -77,7 +77,7 @@ class Journal:
         killed before it."""
         self._file = file
         self._documents, self._continues = documents, ""
-        self._num_known = 0
+        self.num_known = 0
         """The rows of that table, and of the items that were there at first."""
         self._overwrites = ""
         """The tag of the table that is not continued."""
@@ -141,7 +141,7 @@ class Journal:
                 journal._begin()
             journal._is_redundant &= not items
             journal._load(header.continues if header else journal.earlier.digest if journal.earlier else "")
-            journal._num_known = journal.known.table.num_rows
+            journal.num_known = journal.known.table.num_rows
             undo.pop_all()
         return journal
 
@@ -163,7 +163,7 @@ class Journal:
             self.earlier.close()
         self.earlier = self._open_earlier(self.metadata, items)
         self._load(self._continues)
-        self.known.put_again(self._num_known)
+        self.known.put_again(self.num_known)
 
     @property
     def num_before(self) -> int:

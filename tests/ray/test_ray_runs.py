@@ -166,6 +166,24 @@ def test_the_folder_follows_its_input(place: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("_connected")
+@pytest.mark.parametrize("num_pages", [3, 9])
+def test_a_document_that_is_replaced_between_two_of_its_items_is_read_again(
+    place: Path, tmp_path: Path, num_pages: int
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "model").symlink_to(place / "model")
+    book = draw_pdf(tmp_path / "in" / "book.pdf", *(f"old {page}" for page in range(7)))
+    newer = draw_pdf(tmp_path / "newer.pdf", *(f"new {page}" for page in range(num_pages)))
+    report = run(
+        tmp_path, "out", progress=lambda state: state.read >= 2 and newer.exists() and newer.replace(book) and None
+    )
+    assert (report.exit_code, report.items.ok, report.items.already_done) == (0, num_pages, 0)
+    batchocr.run(tmp_path / "in", out=tmp_path / "plain.parquet", model=tmp_path / "model")
+    assert texts(rows_of(tmp_path, "out")) == texts(read_rows(tmp_path / "plain.parquet"))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("_connected")
 def test_a_cluster_and_a_machine_continue_what_the_other_has_made(place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "in", tmp_path / "in")
     (tmp_path / "model").symlink_to(place / "model")
