@@ -15,8 +15,8 @@ import numpy as np
 
 from batchocr.api import Inputs, ShowProgress, config_of, find_inputs, progress_of
 from batchocr.config import Config, flag_of
-from batchocr.data import PageResult
-from batchocr.errors import UsageError
+from batchocr.data import PageResult, counted
+from batchocr.errors import OutputError, UsageError
 from batchocr.job.document_run import RowKey
 from batchocr.job.output_job import log_start, make_table
 from batchocr.job.progress import Progress, RunProgress
@@ -39,6 +39,7 @@ from batchocr.tables.earlier import metadata_of_rows
 from batchocr.tables.files import TABLE_SUFFIXES, journal_path, without_output
 from batchocr.tables.journal import Journal
 from batchocr.tables.output import Output
+from batchocr.tables.parts import PartsTable
 from batchocr.tables.remote_output import output_at
 from batchocr.tables.schema import RunMetadata, fingerprint_of_settings
 from batchocr.tables.target import Target
@@ -189,6 +190,13 @@ class ClusterRun:
     def _take_in(self) -> None:
         self._output.take_in(self._names)
         self._journal.take_in(self._output.items)
+        earlier = self._journal.earlier
+        taken = earlier.items if isinstance(earlier, PartsTable) else ()
+        if lost := {*self._names}.difference(taken):
+            raise OutputError(
+                f"{counted(len(lost), 'file')} of what actors have put into {self._target.out} cannot be read any "
+                f"more, {min(lost)} among them: the same command reads again what was in there"
+            )
         self._names = []
         self.plan = RowPlan(self._found.documents, self._config.pages, self._journal, limit=None, retry_failed=False)
 

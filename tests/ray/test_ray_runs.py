@@ -21,7 +21,7 @@ import pytest
 
 import batchocr.ray
 from batchocr.data import PageResult
-from batchocr.errors import NoInputError, OutputMismatchError, UsageError
+from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.ray.cluster import connected
 from tests.support.deadly_reader import DeadlyReader
 from tests.support.running import draw_pdf, read_rows, texts
@@ -180,6 +180,16 @@ def test_a_document_that_is_replaced_between_two_of_its_items_is_read_again(
     assert (report.exit_code, report.items.ok, report.items.already_done) == (0, num_pages, 0)
     batchocr.run(tmp_path / "in", out=tmp_path / "plain.parquet", model=tmp_path / "model")
     assert texts(rows_of(tmp_path, "out")) == texts(read_rows(tmp_path / "plain.parquet"))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("_connected")
+def test_what_was_read_and_is_lost_before_the_table_is_made_is_not_left_out_of_it(place: Path) -> None:
+    items = place / "taken" / ".batchocr" / "new"
+    with pytest.raises(OutputError, match="cannot be read any more"):
+        run(place, "taken", progress=lambda state: state.read >= 2 and [*map(Path.unlink, items.glob("*-item-*.new"))])
+    run(place, "taken", retry_failed=False)
+    assert texts(rows_of(place, "taken")) == texts(read_rows(place / "plain.parquet"))
 
 
 @pytest.mark.long
