@@ -249,6 +249,10 @@ class Reading:
     """Why the page was not read in full; None if it was."""
     ink_outside: Share | None = None
     text_layer_agreement: Share | None = None
+    orientation: Int64 | None = None
+    rescued_blocks: Number = 0
+    ink_in_figures: Share | None = None
+    writing_in_figures: Share | None = None
     layout_confidence: Share | None = None
     layout_min_logprob: Finite | None = None
     width: Number | None = None
@@ -323,6 +327,16 @@ class PageResult:
     text_layer_agreement: Finite | None = None
     """How much of what was read is what the PDF's own text says there, from 0 to 1, where the model has read; None
     where nobody can tell."""
+    orientation: int | None = None
+    """By how many degrees, clockwise, the page has to be turned to stand upright: 0, 90, 180 or 270; None where that is
+    not known."""
+    rescued_blocks: int = 0
+    """How many blocks have the page's own text because the model's answer was cut, looped or failed."""
+    ink_in_figures: Finite | None = None
+    """The share of the ink in blocks, page headers and the like left out, that lies in figures that were not read; None
+    where there is none."""
+    writing_in_figures: Finite | None = None
+    """The share of the same ink that lies in figures that look like lines of writing."""
     layout_confidence: Finite | None = None
     """Of the layout's answer, as a block has it of its own."""
     layout_min_logprob: Finite | None = None

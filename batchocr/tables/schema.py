@@ -23,12 +23,12 @@ from batchocr.errors import OutputMismatchError
 from batchocr.storage.members import WholeContainer
 from batchocr.tables.selection import Selection, selection_of_either
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Goes up whenever rows or metadata become what a reader of the version before would take wrongly."""
 
-READABLE_VERSIONS = (6, SCHEMA_VERSION)
-"""Version 6 has the same columns. No row of it has the error kind `absent`, no archive in its metadata a
-`zip_encoding`."""
+READABLE_VERSIONS = (6, 7, SCHEMA_VERSION)
+"""Versions 6 and 7 lack columns from `orientation` to `writing_in_figures`. No row of version 6 has the error kind
+`absent`, no archive in its metadata a `zip_encoding`."""
 
 MAX_METADATA_BYTES = 1 << 20
 _MAX_LIST_BYTES = MAX_METADATA_BYTES // 4
