@@ -330,8 +330,9 @@ class PageResult:
     orientation: int | None = None
     """By how many degrees, clockwise, the page has to be turned to stand upright: 0, 90, 180 or 270; None where that is
     not known."""
-    rescued_blocks: int = 0
-    """How many blocks have the page's own text because the model's answer was cut, looped or failed."""
+    rescued_blocks: int | None = None
+    """How many blocks have the page's own text because the model's answer was cut, looped or failed; None if it was not
+    read."""
     ink_in_figures: Finite | None = None
     """The share of the ink in blocks, page headers and the like left out, that lies in figures that were not read; None
     where there is none."""
