@@ -7,7 +7,7 @@ are stored in the journal as JSON; pixels cross in shared memory and never as JS
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
 from unicodedata import category
@@ -128,6 +128,9 @@ class Page:
     """The page's own text; empty if it has none."""
     glyphs: tuple[Glyph, ...] = ()
     """Of the same, if it is to be taken where it is plain."""
+    again: Callable[[], Page | None] | None = None
+    """Draws the page once more, with its glyphs; None if it has no text that could stand in for an answer. It returns
+    None where that fails."""
 
 
 @dataclass(frozen=True, slots=True)
