@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs, ErrorDetails
 
-from batchocr.data import FigureUse, TextLayerUse, valid_text
+from batchocr.data import FigureUse, OrientationUse, TextLayerUse, valid_text
 from batchocr.errors import UsageError
 from batchocr.option_values import (
     ZIP_ENCODING,
@@ -138,6 +138,14 @@ class Config:
             INPUT,
             "How to use a PDF's own text: off ignores it, check says how far what was read agrees with it, trust takes "
             "it for blocks that show nothing but plain text of the page (docs/tiers.md).",
+        ),
+    ] = "check"
+    orientation: Annotated[
+        OrientationUse,
+        Option(
+            INPUT,
+            "What to do about pages that lie on a side or upside down: off does not look, check says so in the row, "
+            "turn reads them as they stand upright; scans take the extra `orientation` (docs/tiers.md).",
         ),
     ] = "check"
     password: Annotated[

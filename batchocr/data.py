@@ -21,6 +21,7 @@ Status = Literal["ok", "degraded", "failed", "skipped"]
 FinishReason = Literal["stop", "length", "repetition"]
 LoopCheck = Literal["at_once", "at_limit", "never"]
 TextLayerUse = Literal["off", "check", "trust"]
+OrientationUse = Literal["off", "check", "turn"]
 FigureUse = Literal["skip", "read"]
 Encoding = Literal["png", "jpeg", "pixels"]
 """Of a picture; `pixels`: rows of RGB."""
@@ -128,6 +129,8 @@ class Page:
     """The page's own text; empty if it has none."""
     glyphs: tuple[Glyph, ...] = ()
     """Of the same, if it is to be taken where it is plain."""
+    is_upright: bool = False
+    """Whether its own text says that it stands upright."""
     again: Callable[[], Page | None] | None = None
     """Draws the page once more, with its glyphs; None if it has no text that could stand in for an answer. It returns
     None where that fails."""

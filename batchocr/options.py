@@ -101,6 +101,10 @@ class Options(CallOptions, total=False):
     """How to use a PDF's own text: off ignores it, check says how far what was read agrees with it, trust takes it for
     blocks that show nothing but plain text of the page (docs/tiers.md). Default: check."""
 
+    orientation: Literal["off", "check", "turn"]
+    """What to do about pages that lie on a side or upside down: off does not look, check says so in the row, turn reads
+    them as they stand upright; scans take the extra `orientation` (docs/tiers.md). Default: check."""
+
     zip_encoding: str
     """Of names in zips that are not UTF-8: gbk, cp932, cp866. Default: cp437."""
 

@@ -11,13 +11,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from batchocr.data import Completion, Failure, OutlineEntry, Page, PageSeen
+from batchocr.data import Completion, Failure, OrientationUse, OutlineEntry, Page, PageSeen
 from batchocr.errors import ChangedError, PageError, TooLargeError
 from batchocr.pages.agreement import agreement_of
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.pdf import PdfDocument
+from batchocr.pages.orientation import orientation_of
 from batchocr.pages.parts import cut_out
 from batchocr.pages.protocol.base import PageProtocol, Reader
+from batchocr.pages.turning import turned_back, turned_page
 from batchocr.processes.channel import Channel, ChannelError
 from batchocr.processes.messages import (
     Activity,
@@ -54,12 +56,17 @@ class PageWorker:
     """
 
     def __init__(
-        self, channel: Channel[FromWorker, ToWorker], protocol: PageProtocol | None, documents: DocumentCache
+        self,
+        channel: Channel[FromWorker, ToWorker],
+        protocol: PageProtocol | None,
+        documents: DocumentCache,
+        orientation: OrientationUse = "off",
     ) -> None:
-        """protocol: None if no page is to be read."""
+        """protocol: None if no page is to be read. orientation: what to do about pages that do not stand upright."""
         self._channel = channel
         self._protocol = protocol
         self._documents = documents
+        self._orientation = orientation
         self._new: deque[Task] = deque()
         self._answered: deque[Completions] = deque()
         self._in_work: dict[int, Reader] = {}
@@ -191,7 +198,10 @@ class PageWorker:
                 page = document.render(task.page_index, task.dpi)
             if page.words and not page.glyphs:
                 page = replace(page, again=partial(self._draw_again, task))
-            return self._advance(task.task_id, _with_facts(page, self._protocol.read(page)), None)
+            orientation = None if self._orientation == "off" else orientation_of(page)
+            turn = orientation if self._orientation == "turn" else None
+            reader = self._protocol.read(turned_page(page, turn) if turn else page)
+            return self._advance(task.task_id, _with_facts(page, reader, orientation, turn), None)
 
     def _draw_again(self, task: ReadPage) -> Page | None:
         """The page with its glyphs; None if it cannot be drawn any more."""
@@ -236,13 +246,16 @@ class PageWorker:
             self._channel.send(Ended(task_id, activity, time.monotonic() - started_s))
 
 
-def _with_facts(page: Page, reader: Reader) -> Reader:
-    """The reader, whose reading then has what is known of the page itself too."""
+def _with_facts(page: Page, reader: Reader, orientation: int | None, turn: int | None) -> Reader:
+    """The reader, whose reading then has what is known of the page itself too, and is in its frame. turn: by how many
+    degrees the page was turned for the reader."""
     (width, height), dpi, words, shortfalls = page.image.size, page.dpi, page.words, (page.lost, page.doubt)
     del page  # its pixels do not stay here while the model answers
     read = yield from reader
+    read = turned_back(read, turn) if turn else read
     return replace(
         read,
+        orientation=orientation,
         error_message="; ".join(filter(None, [*shortfalls, read.error_message])) or None,
         text_layer_agreement=agreement_of(words, read.blocks),
         width=width,

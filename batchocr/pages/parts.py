@@ -11,9 +11,12 @@ from batchocr.processes.messages import Part
 
 
 def cut_out(image: Image.Image, part: Part) -> bytes:
-    """The part of a page's image; empty if it has no area."""
-    left, top, right, bottom = pixel_box(part[0], *image.size)
-    return encoded(image.crop((left, top, right, bottom)), part[1]) if left < right and top < bottom else b""
+    """The part of a page's image, upright; empty if it has no area."""
+    box, encoding, angle = part
+    left, top, right, bottom = pixel_box(box, *image.size)
+    if left >= right or top >= bottom:
+        return b""
+    return encoded(image.crop((left, top, right, bottom)).rotate(angle, expand=True), encoding)
 
 
 def pixel_box(bbox: Box, width: int, height: int) -> tuple[int, int, int, int]:

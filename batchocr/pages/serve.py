@@ -27,7 +27,7 @@ def serve(descriptor: int) -> None:
             _limit_memory(setup.memory_bytes)
             opening = partial(open_document, password=setup.password, dpi=setup.dpi, text_layer=setup.text_layer)
             with closing(DocumentCache(opening, setup.page_timeout_s, Containers(setup))) as documents:
-                PageWorker(channel, _make_protocol(setup), documents).run()
+                PageWorker(channel, _make_protocol(setup), documents, setup.orientation).run()
 
 
 def _make_protocol(setup: Setup) -> PageProtocol | None:

@@ -24,6 +24,7 @@ from batchocr.data import (
     FigureUse,
     Int64,
     Number,
+    OrientationUse,
     OutlineEntry,
     PageSeen,
     Reading,
@@ -36,15 +37,15 @@ from batchocr.storage.members import Member
 from batchocr.storage.unpacked import folder_name
 
 Activity = Literal["open", "render", "post-process"]
-Part = tuple[Box, Encoding]
-"""Of a page, and how to encode it."""
+Part = tuple[Box, Encoding, int]
+"""Of a page, how to encode it, and by how many degrees what is in it lies turned clockwise: it is turned back."""
 
 _MAX_RESIZED_PX = 1 << 26
 _MAX_PROMPT = 10_000
 _MAX_QUESTIONS = 2000
 _MAX_PROMPTS = 1_000_000
 _OPTIONS = (
-    *("dpi", "password", "max_new_tokens", "penalties", "text_layer", "figures"),
+    *("dpi", "password", "max_new_tokens", "penalties", "text_layer", "orientation", "figures"),
     *("document_column", "name_column", "zip_encoding", "work_dir"),
 )
 """Those of a run that are a worker's, too."""
@@ -68,6 +69,8 @@ class Setup:
     """After so long with one thing the run ends the worker."""
     text_layer: TextLayerUse = "check"
     """What the text of PDFs is for."""
+    orientation: OrientationUse = "check"
+    """What becomes of pages that do not stand upright."""
     figures: FigureUse = "skip"
     """Whether figures are read."""
     detector: str = ""

@@ -43,7 +43,7 @@ Made = TypeVar("Made")
 Steps: TypeAlias = Generator[Task, Any, Made]
 """Yields what to ask a worker, is sent its answer or a Failure, returns what was made of it."""
 
-_WHOLE: Part = ((0.0, 0.0, 1.0, 1.0), "pixels")
+_WHOLE: Part = ((0.0, 0.0, 1.0, 1.0), "pixels", 0)
 _NOT_ITS_PIXELS = Failure("crashed", "the worker process said something else than what the page looks like")
 """Only a worker that a hostile document has taken over does so."""
 

@@ -96,7 +96,7 @@ class _Assembly:
             self.parts.append(Gap(self._next_page, "skipped", f"{pages} not been read yet"))
 
     def _add_page(self, row: PageResult, page_index: int) -> None:
-        body, page_footnotes = page_drafts(page_index, row.blocks)
+        body, page_footnotes = page_drafts(page_index, row)
         self.headings += [(draft, row) for draft in body if draft.type in HEADINGS]
         text, table, footnote = self._text, self._table, self._footnote
         self._footnote = None

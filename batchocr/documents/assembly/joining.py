@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from batchocr.data import Box
 from batchocr.documents.assembly.document import Piece, Place
 from batchocr.documents.assembly.joined_tables import TablePart, joined, next_part
 from batchocr.documents.assembly.sentences import SEEN, between, goes_on, goes_on_within, item_mark
@@ -20,6 +21,8 @@ class Draft:
     texts: list[str]
     """Parts of its text, to be joined as they are; empty for a piece that is not read, such as a figure."""
     places: list[Place]
+    boxes: list[Box]
+    """Of the same places, on the page as it stands upright."""
     level: int | None = None
     tables: list[TablePart] = field(default_factory=list)
     """The parts of a table that others were joined to, itself the first; then they count in place of `texts`."""
@@ -44,6 +47,7 @@ class Draft:
     def _append(self, other: Draft, between: str) -> None:
         self.texts += [between, *other.texts]
         self.places += other.places
+        self.boxes += other.boxes
         self.is_ended = other.is_ended
 
     def piece(self) -> Piece:
@@ -96,14 +100,14 @@ def go_on_in_page(before: Draft, draft: Draft) -> bool:
     next column what holds for pages does; beside and below, a text goes on only with a small letter. The second half of
     a paragraph is never wider than the first.
     """
-    last, first = before.places[-1], draft.places[0]
+    last, first = before.boxes[-1], draft.boxes[0]
     are_texts = before.type == draft.type == "text"
     if are_texts and not (_is_no_wider(before, draft) and _width(last) >= _LEAST_COLUMN):
         return False
-    is_right = first.bbox[0] >= (last.bbox[0] + last.bbox[2]) / 2
-    if is_right and first.bbox[1] < last.bbox[1] - _BESIDE:
+    is_right = first[0] >= (last[0] + last[2]) / 2
+    if is_right and first[1] < last[1] - _BESIDE:
         return go_on_as_text(before, draft)
-    follows = is_right or first.bbox[1] >= last.bbox[1]
+    follows = is_right or first[1] >= last[1]
     if before.is_ended or not (are_texts and follows and goes_on_within(before.texts[-1], draft.texts[0])):
         return False
     before.go_on_with(draft)
@@ -111,7 +115,7 @@ def go_on_in_page(before: Draft, draft: Draft) -> bool:
 
 
 def _is_no_wider(before: Draft, draft: Draft) -> bool:
-    return _width(draft.places[0]) <= _WIDER * _width(before.places[-1])
+    return _width(draft.boxes[0]) <= _WIDER * _width(before.boxes[-1])
 
 
 def _go_on_with_items(before: Draft, draft: Draft) -> bool:
@@ -142,10 +146,10 @@ def go_on_as_table(before: Draft, draft: Draft) -> bool:
     table continues; one below it is the whole table's. A footnote below the first part ends the table, unless the
     heading is repeated. A table with a caption in its HTML is another: only its rows would be kept.
     """
-    one, other = _width(before.places[-1]), _width(draft.places[0])
+    one, other = _width(before.boxes[-1]), _width(draft.boxes[0])
     if abs(one - other) > _SAME_WIDTH * max(one, other):
         return False
-    above = (caption for caption in draft.captions if caption.places[0].bbox[1] < draft.places[0].bbox[1])
+    above = (caption for caption in draft.captions if caption.boxes[0][1] < draft.boxes[0][1])
     if not all(_says_continued(caption, before) for caption in above):
         return False
     if not before.tables and (first := table_rows(before.texts[0])) is not None:
@@ -156,6 +160,7 @@ def go_on_as_table(before: Draft, draft: Draft) -> bool:
         return False
     before.tables.append(part)
     before.places += draft.places
+    before.boxes += draft.boxes
     before.captions += draft.captions
     before.footnotes += draft.footnotes
     return True
@@ -167,5 +172,5 @@ def _says_continued(caption: Draft, before: Draft) -> bool:
     return bool(_CONTINUED.search(text)) or any(text == first.texts[0][:SEEN] for first in before.captions)
 
 
-def _width(place: Place) -> float:
-    return place.bbox[2] - place.bbox[0]
+def _width(box: Box) -> float:
+    return box[2] - box[0]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from batchocr.data import Block, shared_area
+from batchocr.data import Block, PageResult, shared_area
 from batchocr.documents.assembly.document import Place
 from batchocr.documents.assembly.joining import Draft
 from batchocr.pages.protocol.markdown import LEFT_OUT
+from batchocr.pages.turning import turned_box
 
 FIGURES: Final = frozenset({"image", "chart", "image_block"})
 CODE: Final = frozenset({"code", "algorithm"})
@@ -122,13 +124,17 @@ def _share_inside(block: Block, container: Block) -> float:
 _ITEMS: Final = frozenset({"text", "list_item", "ref_text"})
 
 
-def page_drafts(page_index: int, blocks: Sequence[Block]) -> tuple[list[Draft], list[Draft]]:
+def page_drafts(page_index: int, row: PageResult) -> tuple[list[Draft], list[Draft]]:
     """The pieces of a page in reading order, and the footnotes at its foot.
 
     MinerU's lists and groups of pictures are boxes around other blocks and say nothing themselves: of a list, its items
     are its lines; a group stands for itself only if it has no pictures.
     """
-    drafts = {index: _draft(page_index, index, block) for index, block in enumerate(blocks) if _is_shown(block)}
+    blocks = row.blocks
+    if row.orientation:
+        blocks = tuple(replace(block, bbox=turned_box(block.bbox, row.orientation)) for block in blocks)
+    places = [Place(page_index, block.bbox, index) for index, block in enumerate(row.blocks)]
+    drafts = {index: _draft(places[index], block) for index, block in enumerate(blocks) if _is_shown(block)}
     list_of = choose_containers(blocks, "list", _ITEMS)
     group_of = choose_containers(blocks, "image_block", {"image", "chart"})
     for index in {*list_of.values(), *group_of.values()}:
@@ -162,7 +168,7 @@ def _find_ended(texts: Sequence[Draft]) -> None:
 
     The column ends where most of the texts do that stand above or below. A text of several lines is as wide as it.
     """
-    boxes = [draft.places[-1].bbox for draft in texts]
+    boxes = [draft.boxes[-1] for draft in texts]
     least_height = min((y1 - y0 for _, y0, _, y1 in boxes), default=0.0)
     for at, (x0, y0, x1, y1) in enumerate(boxes):
         if y1 - y0 < _TWO_LINES * least_height:
@@ -178,12 +184,14 @@ def _is_shown(block: Block) -> bool:
     return block.type not in LEFT_OUT and bool(block.content and block.content.strip())
 
 
-def _draft(page_index: int, index: int, block: Block) -> Draft:
+def _draft(place: Place, block: Block) -> Draft:
+    """The piece of a block, which is as it stands on the upright page; place: its own."""
     content = (block.content or "").strip()
     return Draft(
         type="image" if block.type == "image_block" else block.type,
         texts=[content] if content else [],
-        places=[Place(page_index, block.bbox, index)],
+        places=[place],
+        boxes=[block.bbox],
         description=block.description if block.type in FIGURES else None,
     )
 

@@ -149,7 +149,7 @@ def _settings(drawn: Drawn, choice: Choice, reader: str) -> Settings:
 
 def _audit(table: StoredRows, waiting: Set[int], keep: Keep, roots: Sequence[str], config: Config) -> None:
     """Audit the rows in these positions, and keep what is found. What a lost worker had is read once more."""
-    setup = replace(Setup.of(config), protocol="lines", text_layer="off")
+    setup = replace(Setup.of(config), protocol="lines", text_layer="off", orientation="off")
     sent: dict[int, tuple[PageResult, ReadPage]] = {}
     lost: list[ReadPage] = []
     with (

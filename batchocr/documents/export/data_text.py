@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from batchocr.documents.assembly.document import Piece
-from batchocr.documents.export.figures import PICTURE_IN_TABLE
 from batchocr.documents.export.words import with_dollars
 from batchocr.pages.protocol.markdown import BULLET, FIGURES, HEADINGS, LEFT_OUT, code_in, fenced, figure_parts
 from batchocr.pages.protocol.sanitize import without_blank_lines
+from batchocr.pages.turning import PICTURE_IN_TABLE
 
 BETWEEN: Final = "\n\n"
 _LOWEST_HEADING: Final = 6

@@ -174,7 +174,9 @@ class _Writer:
         if not isinstance(picture, Picture) or not row.width or not row.height:
             return self.made.add_picture()
         left, top, right, bottom = pixel_box(place.bbox, row.width, row.height)
-        size = Size(width=right - left, height=bottom - top)
+        across, down = right - left, bottom - top
+        is_sideways = row.blocks[place.block].angle in (90, 270)
+        size = Size(width=down, height=across) if is_sideways else Size(width=across, height=down)
         dpi = round(row.dpi or _POINTS_PER_INCH)
         uri = AnyUrl(f"data:image/png;base64,{b64encode(picture.data).decode()}")
         return self.made.add_picture(image=ImageRef(mimetype="image/png", dpi=dpi, size=size, uri=uri))

@@ -14,17 +14,14 @@ from typing import Final
 
 from PIL import Image
 
-from batchocr.data import Box, Encoding, ErrorKind, Failure
+from batchocr.data import Block, Box, Encoding, ErrorKind, Failure
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.pages.parts import encoded
 from batchocr.pages.protocol.markdown import FIGURES
+from batchocr.pages.turning import PICTURE_IN_TABLE, box_named
 from batchocr.processes.messages import Part
 from batchocr.processes.source_files import SourceFile, SourceFiles, Steps, drawing
-
-_SHARE: Final = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?(?:e-?[0-9]{1,3})?"
-PICTURE_IN_TABLE: Final = re.compile(rf'<img src="(#bbox=(?:{_SHARE},){{3}}{_SHARE})"[^<>]*>')
-"""How a table refers to a picture within it, with the name of that: see `pages/protocol/mineru`."""
 
 _MAX_PICTURES_IN_TABLE: Final = 200
 """A layout never finds more, but a model may write any number."""
@@ -82,21 +79,24 @@ class Figures:
         """Why places could not be cut out, and were not cut by an earlier export."""
 
     def cut(self, places: Iterable[Place], encoding: Encoding) -> Cut:
-        """Yield each place once: cut out of its page, RGB, in px of the row's size, or by an earlier export; or why it
-        cannot be had, for a mark in its place. Workers begin when this is called. Quickest in the order of pages; equal
-        boxes are cut once."""
+        """Yield each place once: cut out of its page, upright, RGB, in px of the row's size, or by an earlier export;
+        or why it cannot be had, for a mark in its place. Workers begin when this is called. Quickest in the order of
+        pages; equal boxes are cut once."""
         by_page = groupby(dict.fromkeys(places), attrgetter("page_index"))
         drawn = self._sources.ahead((group := list(of_page), self._drawing(group, encoding)) for _, of_page in by_page)
         return ((place, self._picture(place, encoding, parts)) for group, parts in drawn for place in group)
 
     def _drawing(self, places: Sequence[Place], encoding: Encoding) -> Steps[Mapping[Part, bytes] | Failure]:
-        boxes = dict.fromkeys(place.bbox for place in places)
-        return drawing(self.file, self._rows[places[0].page_index], [(box, encoding) for box in boxes])
+        parts = dict.fromkeys(self._part(place, encoding) for place in places)
+        return drawing(self.file, self._rows[places[0].page_index], list(parts))
+
+    def _part(self, place: Place, encoding: Encoding) -> Part:
+        return place.bbox, encoding, quarter_turns(self._rows[place.page_index].blocks[place.block])
 
     def _picture(self, place: Place, encoding: Encoding, drawn: Mapping[Part, bytes] | Failure) -> Picture | Failure:
         shows = self._shows(place, encoding)
         if not isinstance(drawn, Failure):
-            cut = drawn[place.bbox, encoding]
+            cut = drawn[self._part(place, encoding)]
             return Picture(cut, shows) if cut else _NO_AREA
         data = self._earlier(shows)
         if data is None and encoding == "jpeg" and (png := self._earlier(self._shows(place, "png"))) is not None:
@@ -108,7 +108,13 @@ class Figures:
 
     def _shows(self, place: Place, encoding: Encoding) -> str:
         row = self._rows[place.page_index]
-        return json.dumps([row.doc_id, place.page_index, row.width, row.height, *place.bbox, encoding])
+        turn = [angle] if (angle := quarter_turns(row.blocks[place.block])) else []
+        return json.dumps([row.doc_id, place.page_index, row.width, row.height, *place.bbox, encoding, *turn])
+
+
+def quarter_turns(block: Block) -> int:
+    """By how many degrees a block lies turned clockwise: 90, 180 or 270; 0 if that is not known."""
+    return block.angle if block.angle in (90, 180, 270) else 0
 
 
 def pieces_of(document: AssembledDocument) -> Iterator[Piece]:
@@ -134,8 +140,7 @@ def pictures_in_table(document: AssembledDocument, table: Piece) -> Mapping[str,
     for place in table.places:
         content = rows[place.page_index].blocks[place.block].content or ""
         for name in dict.fromkeys(PICTURE_IN_TABLE.findall(content)):
-            x0, y0, x1, y1 = map(float, name.removeprefix("#bbox=").split(","))
-            box = (x0, y0, x1, y1)
+            box = box_named(name)
             if len(found) < _MAX_PICTURES_IN_TABLE and _is_within(box, place.bbox):
                 found.setdefault(name, replace(place, bbox=box))
     return found

@@ -26,7 +26,7 @@ from batchocr.pages.input.page_pixels import MAX_EDGE
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
 from batchocr.pages.input.pdf_objects import object_text, resolved_text, value_text
 from batchocr.pages.input.plain_text import plain_glyphs
-from batchocr.pages.input.text_layer import words_on
+from batchocr.pages.input.text_layer import TextLayer, text_layer_on
 
 _POINTS_PER_INCH = 72
 _TEXT_BLOCK = 0
@@ -118,10 +118,11 @@ class PdfDocument:
         if lost is not None and len(image.getcolors() or ()) == 1:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         # Last, for what MuPDF may say about the text is not about what was drawn.
-        words = () if self._text_layer == "off" else words_on(drawn)
+        text = TextLayer() if self._text_layer == "off" else text_layer_on(drawn)
         glyphs = plain_glyphs(drawn, scale) if with_glyphs or self._text_layer == "trust" else ()
         self._is_altered = has_spoken
-        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words, glyphs=glyphs)
+        drawn_dpi = scale * _POINTS_PER_INCH
+        return Page(image, drawn_dpi, lost, words=text.words, glyphs=glyphs, is_upright=text.is_upright)
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; its text is that which MuPDF takes it to have."""

@@ -17,6 +17,9 @@ DETECTED_LAYOUT: Final = 1
 TRUSTED_TEXT: Final = 1
 """Goes up with every change in `trusted_text`, or in `pages/input/plain_text`, that may alter the text of a page."""
 
+TURNED_PAGES: Final = 1
+"""Goes up with every change in `pages/orientation` that may turn a page another way."""
+
 MAX_LAYOUT_TOKENS: Final = 8192
 """The limit of a layout's answer, whatever is allowed for a block: a layout cut short loses whole blocks. A block's
 line takes 12 to 20 tokens, so this is for more than 400 blocks; MinerU sets no limit."""
