@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
 from batchocr.config import Config
-from batchocr.data import PageResult
+from batchocr.data import PageResult, counted
 from batchocr.job.document_run import RowKey
 from batchocr.job.pipeline import Pipeline
 from batchocr.job.progress import RunProgress
@@ -18,7 +19,7 @@ from batchocr.job.stats.bottleneck import name_bottleneck
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.report import Report, facts_of, make_report
 from batchocr.job.stop import StopSwitch
-from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
+from batchocr.machine import allow_open_files, has_onnxruntime, peak_resident_bytes, return_freed_memory
 from batchocr.pages.input.sources import Found
 from batchocr.processes.counts import sum_of
 from batchocr.processes.engines import EngineUse
@@ -26,6 +27,8 @@ from batchocr.processes.messages import Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.questions import Questions
 from batchocr.tables.journal import Journal
+
+logger = logging.getLogger(__name__)
 
 _TRIM_INTERVAL_S = 10.0
 _OTHER_FILES = 1024
@@ -117,6 +120,9 @@ class Run:
             ledger.work_s = elapsed_s - ledger.start_up_s
             ledger.counts = sum_of([ledger.counts, self._questions.counts])
             self._engine_uses = self.session.engines.uses()
+        if ledger.pages_of_unknown_orientation and self._config.orientation == "check" and not has_onnxruntime():
+            pages = counted(ledger.pages_of_unknown_orientation, "page")
+            logger.info("%s may be turned: to look, pip install '.[orientation]' in a clone of batchocr", pages)
         self.stop.phase = "finishing"
         self._closing.close()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from batchocr.data import Page
+from batchocr.machine import has_onnxruntime
 
 _CLASSIFIER: Final = Path(__file__).with_suffix(".onnx")
 _SIDE: Final = 224
@@ -42,17 +42,12 @@ Likely = NDArray[np.float32]
 """How likely a picture lies turned clockwise by no, one, two and three quarters."""
 
 
-def has_classifier() -> bool:
-    """Whether what runs the classifier is installed."""
-    return find_spec("onnxruntime") is not None
-
-
 def orientation_of(page: Page) -> int | None:
     """By how many degrees, clockwise, the page has to be turned to stand upright: 0, 90, 180 or 270; None if that is
     not sure. Takes nothing if its letters tell, some 10 ms of CPU if it seems upright, and else 30 to 70."""
     if page.is_upright:
         return 0
-    if not has_classifier():
+    if not has_onnxruntime():
         return None
     small = page.image.reduce(max(1, min(page.image.size) // (2 * _SIDE)))
     if _answers([_middle(small)])[0, 0] >= _SURE:

@@ -34,6 +34,8 @@ class Ledger:
     pages_copied: int = 0
     """Not read, as their rows were made from those of others."""
     documents_copied: int = 0
+    pages_of_unknown_orientation: int = 0
+    """Of the pages read, those of which it is not known how they stand."""
     image_tokens: int = 0
     """Of the pages read, whoever asked for their answers first."""
     output_tokens: int = 0
@@ -61,6 +63,7 @@ class Ledger:
                 self.pages_copied += 1
                 return
             self.pages_read += 1
+            self.pages_of_unknown_orientation += result.orientation is None
             self.image_tokens += result.image_tokens
             self.output_tokens += result.output_tokens
 

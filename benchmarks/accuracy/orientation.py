@@ -1,0 +1,87 @@
+"""How often pages are seen to stand as they do: upright ones, and some of them turned.
+
+    python -m benchmarks.accuracy.orientation KIND=FOLDER… [--pages 3] [--turned 0.1] [--show FOLDER]
+
+The pages in the folders are taken to stand upright. A page's letters do not count, as if all were scans; how many would
+have said so by themselves is counted apart. Some documents are really turned: look at the pages that --show saves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from batchocr.data import Page
+from batchocr.errors import PageError
+from batchocr.pages.input.render import open_document
+from batchocr.pages.orientation import orientation_of
+from batchocr.pages.turning import turned_page
+
+DPI = 200
+_LEAST_PX = 100
+"""A smaller image is no page."""
+
+
+def pages_in(folder: Path, most: int) -> Iterator[tuple[str, Page]]:
+    """Yield the pages of all documents that can be opened, drawn at random if one has more than `most`."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        try:
+            with closing(open_document(str(path), password=None, dpi=DPI)) as document:
+                count = document.page_count
+                for index in sorted(random.Random(path.name).sample(range(count), min(most, count))):
+                    page = document.render(index)
+                    if min(page.image.size) >= _LEAST_PX:
+                        yield f"{path.name}, page {index + 1}", page
+        except PageError:
+            continue
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="+", metavar="KIND=FOLDER")
+    parser.add_argument("--pages", type=int, default=3, help="the most of a document")
+    parser.add_argument("--turned", type=float, default=0.1, help="the share of pages that are turned, too")
+    parser.add_argument("--show", type=Path, help="a folder for pictures of upright pages seen as turned")
+    arguments = parser.parse_args()
+    print("kind | pages | of these by their letters | seen turned | not sure | turned pages | right | upright | wrong")
+    for kind, _, folder in (given.partition("=") for given in arguments.kinds):
+        count_kind(kind, Path(folder), arguments)
+
+
+def count_kind(kind: str, folder: Path, arguments: argparse.Namespace) -> None:
+    upright: Counter[int | None] = Counter()
+    turned: Counter[str] = Counter()
+    by_letters, seconds = 0, 0.0
+    for number, (name, page) in enumerate(pages_in(folder, arguments.pages)):
+        by_letters += page.is_upright
+        page = replace(page, is_upright=False)
+        began_s = time.process_time()
+        seen = orientation_of(page)
+        seconds += time.process_time() - began_s
+        upright[seen] += 1
+        if seen:
+            print(f"{kind}: {name}: to be turned by {seen}", file=sys.stderr)
+            if arguments.show:
+                arguments.show.mkdir(exist_ok=True, parents=True)
+                page.image.reduce(4).save(arguments.show / f"{kind}-{number}-{seen}.png")
+        if random.Random(name).random() < arguments.turned:
+            for degrees in (90, 180, 270):
+                said = orientation_of(turned_page(page, degrees))
+                right = 360 - degrees
+                turned["right" if said == right else {None: "unsure", 0: "upright"}.get(said, "wrong")] += 1
+    total = upright.total()
+    wrong = total - upright[0] - upright[None]
+    rates = [turned[outcome] for outcome in ("right", "upright", "wrong")]
+    print(kind, total, by_letters, wrong, upright[None], turned.total(), *rates, sep=" | ", flush=True)
+    print(f"{kind}: {1000 * seconds / max(1, total):.1f} ms of CPU a page", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
