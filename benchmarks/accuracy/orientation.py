@@ -3,7 +3,8 @@
     python -m benchmarks.accuracy.orientation KIND=FOLDER… [--pages 3] [--turned 0.1] [--show FOLDER]
 
 The pages in the folders are taken to stand upright. A page's letters do not count, as if all were scans; how many would
-have said so by themselves is counted apart. Some documents are really turned: look at the pages that --show saves.
+have said so by themselves is counted apart, and so are pages of PDFs with fewer than 100 letters. Some documents are
+really turned: look at the pages that --show saves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -25,6 +26,9 @@ from batchocr.pages.orientation import orientation_of
 from batchocr.pages.turning import turned_page
 
 DPI = 200
+COLUMNS = ("pages", "by letters", "seen turned", "unsure", "turned", "right", "wrong")
+"""Of upright pages the first four; "wrong" are turned pages seen in another position than theirs."""
+_FEW_LETTERS = 100
 _LEAST_PX = 100
 """A smaller image is no page."""
 
@@ -50,37 +54,36 @@ def main() -> None:
     parser.add_argument("--turned", type=float, default=0.1, help="the share of pages that are turned, too")
     parser.add_argument("--show", type=Path, help="a folder for pictures of upright pages seen as turned")
     arguments = parser.parse_args()
-    print("kind | pages | of these by their letters | seen turned | not sure | turned pages | right | upright | wrong")
+    print("kind", *COLUMNS, sep=" | ")
     for kind, _, folder in (given.partition("=") for given in arguments.kinds):
         count_kind(kind, Path(folder), arguments)
 
 
 def count_kind(kind: str, folder: Path, arguments: argparse.Namespace) -> None:
-    upright: Counter[int | None] = Counter()
-    turned: Counter[str] = Counter()
-    by_letters, seconds = 0, 0.0
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    seconds = 0.0
     for number, (name, page) in enumerate(pages_in(folder, arguments.pages)):
-        by_letters += page.is_upright
+        has_few = page.dpi is not None and sum(len(word) for _, _, word in page.words) < _FEW_LETTERS
+        count = counts[f"{kind}, few letters" if has_few else kind]
+        count["by letters"] += page.is_upright
         page = replace(page, is_upright=False)
         began_s = time.process_time()
         seen = orientation_of(page)
         seconds += time.process_time() - began_s
-        upright[seen] += 1
+        count["pages"] += 1
+        count["unsure" if seen is None else "seen turned" if seen else "seen upright"] += 1
         if seen:
             print(f"{kind}: {name}: to be turned by {seen}", file=sys.stderr)
             if arguments.show:
                 arguments.show.mkdir(exist_ok=True, parents=True)
                 page.image.reduce(4).save(arguments.show / f"{kind}-{number}-{seen}.png")
-        if random.Random(name).random() < arguments.turned:
-            for degrees in (90, 180, 270):
-                said = orientation_of(turned_page(page, degrees))
-                right = 360 - degrees
-                turned["right" if said == right else {None: "unsure", 0: "upright"}.get(said, "wrong")] += 1
-    total = upright.total()
-    wrong = total - upright[0] - upright[None]
-    rates = [turned[outcome] for outcome in ("right", "upright", "wrong")]
-    print(kind, total, by_letters, wrong, upright[None], turned.total(), *rates, sep=" | ", flush=True)
-    print(f"{kind}: {1000 * seconds / max(1, total):.1f} ms of CPU a page", file=sys.stderr)
+        for degrees in (90, 180, 270) if random.Random(name).random() < arguments.turned else ():
+            said = orientation_of(turned_page(page, degrees))
+            count["turned"] += 1
+            count["right" if said == 360 - degrees else "wrong" if said is not None else "turned, unsure"] += 1
+    for label, count in counts.items():
+        print(label, *(count[column] for column in COLUMNS), sep=" | ", flush=True)
+    print(f"{kind}: {1000 * seconds / max(1, sum(c['pages'] for c in counts.values())):.1f} ms of CPU", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -9,12 +10,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import batchocr
 from batchocr import UsageError
 from batchocr.config import Config, make_config
-from batchocr.job.session import Session, default_pages_in_flight, require_usable
+from batchocr.data import OrientationUse
+from batchocr.job.session import Session, default_pages_in_flight, require_usable, settings_without_model
 from batchocr.job.stats.report import Setting
+from batchocr.pages.protocol.revision import TURNED_PAGES
 from batchocr.tables.schema import RunMetadata, metadata_from_json, metadata_to_json
 from tests.support.running import QUICK_MODEL
 
@@ -125,3 +129,36 @@ def test_a_session_on_a_cpu_has_these_pages_in_flight_unless_told_otherwise() ->
         )
     ]
     assert in_flight == [5, 8, 14]
+
+
+def test_only_turning_pages_is_a_setting_that_text_depends_on() -> None:
+    settings = {use: settings_without_model(make_config({"orientation": use})) for use in ("off", "check", "turn")}
+    assert settings["off"] == settings["check"] == settings_without_model(Config())
+    assert settings["turn"] == settings["off"] | {"orientation": f"turn r{TURNED_PAGES}"}
+
+
+def test_pages_are_not_turned_without_the_extra_that_sees_how_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchocr.job.session.has_onnxruntime", lambda: False)
+    require_usable(Config(orientation="check"))
+    with pytest.raises(UsageError, match=r"--orientation turn needs its classifier: pip install '\.\[orientation\]'"):
+        require_usable(Config(orientation="turn"))
+
+
+@pytest.mark.parametrize(("use", "has_extra", "said"), [("check", False, 1), ("check", True, 0), ("off", False, 0)])
+def test_a_run_says_once_that_pages_could_not_be_looked_at(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    quick_processes: None,
+    use: OrientationUse,
+    has_extra: bool,
+    said: int,
+) -> None:
+    """Nothing is written on these pages, so that it is not known how they stand in any case."""
+    monkeypatch.setattr("batchocr.job.run.has_onnxruntime", lambda: has_extra)
+    for height in (300, 301):
+        Image.new("RGB", (200, height), "white").save(tmp_path / f"{height}.png")
+    with caplog.at_level(logging.INFO):
+        batchocr.run(tmp_path, out=tmp_path / "t.jsonl", model=QUICK_MODEL, orientation=use, max_new_tokens=8)
+    notices = [record.message for record in caplog.records if "[orientation]" in record.message]
+    assert notices == ["2 pages may be turned: to look, pip install '.[orientation]' in a clone of batchocr"] * said
