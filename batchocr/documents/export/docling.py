@@ -22,6 +22,7 @@ from batchocr.errors import UsageError
 from batchocr.pages.parts import pixel_box
 from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS, LEFT_OUT, code_in, figure_parts
 from batchocr.pages.protocol.sanitize import harmless_characters
+from batchocr.pages.turning import turned_box
 
 try:
     from docling_core.types.doc import (
@@ -106,7 +107,7 @@ class _Writer:
             if block.type in LEFT_OUT and text:
                 place = Place(page_index, block.bbox, number)
                 self.made.add_text(
-                    label=_furniture_label(block),
+                    label=_furniture_label(block, self._rows[page_index].orientation or 0),
                     text=text,
                     prov=self._provenance(Share(place, 0.0, 1.0), text),
                     content_layer=ContentLayer.FURNITURE,
@@ -174,12 +175,13 @@ class _Writer:
         if not isinstance(picture, Picture) or not row.width or not row.height:
             return self.made.add_picture()
         left, top, right, bottom = pixel_box(place.bbox, row.width, row.height)
-        across, down = right - left, bottom - top
-        is_sideways = row.blocks[place.block].angle in (90, 270)
-        size = Size(width=down, height=across) if is_sideways else Size(width=across, height=down)
+        sides = right - left, bottom - top
+        width, height = sides[::-1] if row.blocks[place.block].angle in (90, 270) else sides
         dpi = round(row.dpi or _POINTS_PER_INCH)
         uri = AnyUrl(f"data:image/png;base64,{b64encode(picture.data).decode()}")
-        return self.made.add_picture(image=ImageRef(mimetype="image/png", dpi=dpi, size=size, uri=uri))
+        return self.made.add_picture(
+            image=ImageRef(mimetype="image/png", dpi=dpi, size=Size(width=width, height=height), uri=uri)
+        )
 
     def _add_code(self, piece: Piece) -> CodeItem:
         language, code = code_in(harmless_characters(piece.content or "").strip())
@@ -221,11 +223,11 @@ def _text(content: str | None) -> str:
     return with_dollars(harmless_characters(content or "").strip())
 
 
-def _furniture_label(block: Block) -> DocItemLabel:
+def _furniture_label(block: Block, orientation: int) -> DocItemLabel:
     if block.type == "aside_text":
         return DocItemLabel.TEXT
-    is_above = block.bbox[1] + block.bbox[3] < 1
-    is_header = block.type == "header" or (block.type == "page_number" and is_above)
+    _, top, _, bottom = turned_box(block.bbox, orientation)
+    is_header = block.type == "header" or (block.type == "page_number" and top + bottom < 1)
     return DocItemLabel.PAGE_HEADER if is_header else DocItemLabel.PAGE_FOOTER
 
 
