@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # One thread for torch, here and in engines, if nothing else is said.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # as in a worker
 
 # Tests share their cores with other processes, so the time that an example takes says nothing.
 settings.register_profile("untimed", deadline=None, max_examples=100 if FULL else 25)

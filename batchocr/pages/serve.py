@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from contextlib import closing
 from functools import partial
@@ -21,6 +22,7 @@ _OOM_SCORE = 1000
 
 def serve(descriptor: int) -> None:
     """Work for the run at the other end of the socket until the run closes it."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # onnxruntime, from 1.29 on, reports each model to its makers
     with belong_to_the_run(descriptor, oom_score=_OOM_SCORE) as sock:
         channel = Channel(sock, FROM_WORKER, TO_WORKER, blocking=True)
         if (setup := channel.receive_one(Setup)) is not None:

@@ -10,6 +10,7 @@ really turned: look at the pages that --show saves.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import time
@@ -24,6 +25,8 @@ from batchocr.errors import PageError
 from batchocr.pages.input.render import open_document
 from batchocr.pages.orientation import orientation_of
 from batchocr.pages.turning import turned_page
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # as in a worker
 
 DPI = 200
 COLUMNS = ("pages", "by letters", "seen turned", "unsure", "turned", "right", "wrong")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,18 +10,18 @@ from PIL import Image
 
 import batchocr
 from batchocr.data import Block, PageResult
+from batchocr.machine import has_onnxruntime
 from batchocr.pages.input.render import open_document
 from batchocr.pages.turning import turned_block
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not has_onnxruntime(), reason="the extra orientation is missing")]
 
 ReadTurned = Callable[[int], PageResult]
 
 
 @pytest.fixture(scope="module")
-def read_turned(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> ReadTurned:
+def read_turned(home: Path, sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> ReadTurned:
     """Reads a page of the sample, turned clockwise."""
-    pytest.importorskip("onnxruntime")
     document = open_document(str(sample_data / "documents" / "encrypted.pdf"), password="batchocr", dpi=150)
     page = document.render(0).image
     document.close()
@@ -34,6 +34,17 @@ def read_turned(sample_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         return page
 
     return read
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of a user whose onnxruntime would send telemetry: it does not where tests run."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HOME", str(home))
+        for name in ("ORT_DISABLE_TELEMETRY", "CI", "XDG_CACHE_HOME"):
+            patched.delenv(name, raising=False)
+        yield home
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +67,12 @@ def test_a_turned_page_has_the_text_of_the_upright_one_where_it_is_on_the_page(
     for block, wanted in zip(page.blocks, (turned_block(block, turn) for block in upright.blocks), strict=True):
         assert block.angle == wanted.angle
         assert is_within_a_pixel(block, wanted, page)
+
+
+def test_the_classifier_tells_its_makers_nothing(upright: PageResult, home: Path) -> None:
+    """What onnxruntime has to report it keeps in the user's cache first."""
+    assert upright.orientation == 0
+    assert not (home / ".cache" / "Microsoft").exists()
 
 
 def is_within_a_pixel(one: Block, other: Block, page: PageResult) -> bool:
