@@ -92,6 +92,10 @@ class Document:
 PlacedWord: TypeAlias = tuple[float, float, str]
 """A word of a PDF's own text: x and y of its centre, as shares of the page, and what it says."""
 
+LettersRun: TypeAlias = tuple[int, int, int, int]
+"""How many letters of a PDF's page run as on an upright page, and as on one turned clockwise by one, two and three
+quarters. None if some are invisible, as those behind a scan: another program has put them there."""
+NO_LETTERS: Final[LettersRun] = (0, 0, 0, 0)
 
 NOT_PLAIN: Final = "\ufffd"
 
@@ -129,8 +133,8 @@ class Page:
     """The page's own text; empty if it has none."""
     glyphs: tuple[Glyph, ...] = ()
     """Of the same, if it is to be taken where it is plain."""
-    is_upright: bool = False
-    """Whether its own text says that it stands upright."""
+    letters_run: LettersRun = NO_LETTERS
+    """Of its own text."""
     again: Callable[[], Page | None] | None = None
     """Draws the page once more, with its glyphs; None if it has no text that could stand in for an answer. It returns
     None where that fails."""

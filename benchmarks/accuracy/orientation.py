@@ -2,8 +2,8 @@
 
     python -m benchmarks.accuracy.orientation KIND=FOLDER… [--pages 3] [--turned 0.1] [--show FOLDER]
 
-The pages in the folders are taken to stand upright. A page's letters do not count, as if all were scans; how many would
-have said so by themselves is counted apart, and so are pages of PDFs with fewer than 100 letters. Some documents are
+The pages in the folders are taken to stand upright. A page's letters do not count, as if all were scans; how many say
+so by themselves is counted apart, and so are pages of PDFs with fewer than 100 letters. Some documents are
 really turned: look at the pages that --show saves.
 """
 
@@ -20,7 +20,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from batchocr.data import Page
+from batchocr.data import NO_LETTERS, Page
 from batchocr.errors import PageError
 from batchocr.pages.input.render import open_document
 from batchocr.pages.orientation import orientation_of
@@ -29,8 +29,8 @@ from batchocr.pages.turning import turned_page
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # as in a worker
 
 DPI = 200
-COLUMNS = ("pages", "by letters", "seen turned", "unsure", "turned", "right", "wrong")
-"""Of upright pages the first four; "wrong" are turned pages seen in another position than theirs."""
+COLUMNS = ("pages", "by letters", "turned by letters", "seen turned", "unsure", "turned", "right", "wrong")
+"""Of upright pages the first five; "wrong" are turned pages seen in another position than theirs."""
 _FEW_LETTERS = 100
 _LEAST_PX = 100
 """A smaller image is no page."""
@@ -68,8 +68,10 @@ def count_kind(kind: str, folder: Path, arguments: argparse.Namespace) -> None:
     for number, (name, page) in enumerate(pages_in(folder, arguments.pages)):
         has_few = page.dpi is not None and sum(len(word) for _, _, word in page.words) < _FEW_LETTERS
         count = counts[f"{kind}, few letters" if has_few else kind]
-        count["by letters"] += page.is_upright
-        page = replace(page, is_upright=False)
+        if sum(page.letters_run) >= _FEW_LETTERS:
+            count["by letters"] += orientation_of(page) == 0
+            count["turned by letters"] += bool(orientation_of(page))
+        page = replace(page, letters_run=NO_LETTERS)
         began_s = time.process_time()
         seen = orientation_of(page)
         seconds += time.process_time() - began_s

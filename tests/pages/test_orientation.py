@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,9 +11,10 @@ import pymupdf
 import pytest
 from PIL import Image
 
-from batchocr.data import Block, OrientationUse, Page, Reading, Request
+from batchocr.data import NO_LETTERS, Block, OrientationUse, Page, Reading, Request
 from batchocr.pages import orientation, page_worker
 from batchocr.pages.documents import DocumentCache
+from batchocr.pages.input.render import open_document
 from batchocr.pages.orientation import orientation_of
 from batchocr.pages.page_worker import PageWorker
 from batchocr.pages.protocol.base import Reader
@@ -38,50 +40,62 @@ def written(path: Path, lines: list[str], *, rotate: int = 0, render_mode: int =
     return path
 
 
+@pytest.fixture
+def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no classifier."""
+    monkeypatch.setattr(orientation, "has_onnxruntime", lambda: False)
+
+
 @pytest.mark.parametrize(
-    ("lines", "options", "is_upright"),
+    ("lines", "options", "expected"),
     [
-        (LINES, {}, True),
-        (LINES[:3], {}, False),
-        (LINES, {"rotate": 90}, False),
-        (LINES, {"rotate": 180}, False),
-        (LINES, {"rotation": 90}, False),
-        (LINES, {"rotate": 90, "rotation": 90}, True),
-        (LINES, {"render_mode": 3}, False),
+        (LINES, {}, 0),
+        (LINES, {"rotate": 90}, 90),
+        (LINES, {"rotate": 180}, 180),
+        (LINES, {"rotate": 270}, 270),
+        (LINES, {"rotation": 90}, 270),
+        (LINES, {"rotate": 90, "rotation": 90}, 0),
+        (LINES[:3], {}, None),
+        (LINES, {"render_mode": 3}, None),
     ],
 )
-def test_a_page_says_that_it_stands_upright_by_a_hundred_visible_letters(
-    tmp_path: Path, lines: list[str], options: dict[str, int], is_upright: bool
+def test_a_hundred_visible_letters_say_how_a_page_stands(
+    tmp_path: Path, unseen: None, lines: list[str], options: dict[str, int], expected: int | None
 ) -> None:
-    assert render(written(tmp_path / "a.pdf", lines, **options)).is_upright == is_upright
+    assert orientation_of(render(written(tmp_path / "a.pdf", lines, **options))) == expected
 
 
-@pytest.mark.parametrize(("num_sideways", "is_upright"), [(15, True), (25, False)])
-def test_nine_in_ten_letters_have_to_run_upright(tmp_path: Path, num_sideways: int, is_upright: bool) -> None:
+@pytest.mark.parametrize(("num_sideways", "expected"), [(15, 0), (25, None), (400, None), (2000, 90)])
+def test_nine_in_ten_letters_have_to_run_in_one_direction(
+    tmp_path: Path, num_sideways: int, expected: int | None
+) -> None:
+    """Else the page stands upright, and has a table on its side, or lies on a side, and has a heading."""
     document = pymupdf.open()
     page = document.new_page()
     page.insert_text((100, 100), LINES)
-    page.insert_text((50, 400), "x" * num_sideways, rotate=90)
+    for start in range(0, num_sideways, 100):
+        page.insert_text((50 + start / 5, 800), "x" * min(100, num_sideways - start), rotate=90, fontsize=6)
     document.save(tmp_path / "a.pdf")
-    assert render(tmp_path / "a.pdf").is_upright == is_upright
+    assert orientation_of(render(tmp_path / "a.pdf")) == expected
 
 
-def test_one_invisible_line_says_that_the_page_is_a_scan(tmp_path: Path) -> None:
+def test_one_invisible_line_says_that_the_page_is_a_scan(tmp_path: Path, unseen: None) -> None:
     document = pymupdf.open()
     page = document.new_page()
     page.insert_text((50, 100), LINES)
     page.insert_text((50, 400), "behind", render_mode=3)
     document.save(tmp_path / "a.pdf")
-    assert not render(tmp_path / "a.pdf").is_upright
+    assert orientation_of(render(tmp_path / "a.pdf")) is None
 
 
-def test_a_page_whose_letters_tell_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orientation, "_session", None)
-    assert orientation_of(Page(Image.new("RGB", (200, 300)), None, is_upright=True)) == 0
+def test_without_the_text_layer_its_letters_do_not_count(tmp_path: Path, unseen: None) -> None:
+    with closing(
+        open_document(str(written(tmp_path / "a.pdf", LINES)), password=None, dpi=72, text_layer="off")
+    ) as pdf:
+        assert orientation_of(pdf.render(0)) is None
 
 
-def test_without_the_extra_nothing_is_said_of_a_page_without_letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orientation, "has_onnxruntime", lambda: False)
+def test_without_the_extra_nothing_is_said_of_a_page_without_letters(unseen: None) -> None:
     assert orientation_of(Page(Image.new("RGB", (200, 300), "white"), None)) is None
 
 
@@ -120,8 +134,8 @@ def test_an_upright_page_with_a_table_on_its_side_is_not_turned(letter: Page, tm
         page.insert_text((90 + 60 * column, 700), [f"Item {column} {row}" for row in range(3)], rotate=90)
     document.save(tmp_path / "a.pdf")
     seen = render(tmp_path / "a.pdf")
-    assert not seen.is_upright
-    assert orientation_of(seen) in (0, None)
+    assert orientation_of(seen) is None
+    assert orientation_of(replace(seen, letters_run=NO_LETTERS)) in (0, None)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from unicodedata import normalize
 import pymupdf
 from PIL import Image
 
-from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse, valid_text
+from batchocr.data import NO_LETTERS, OutlineEntry, Page, PageSeen, TextLayerUse, valid_text
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.pages.input.drawn_objects import DrawnObjects
 from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content, reason_of
@@ -26,7 +26,7 @@ from batchocr.pages.input.page_pixels import MAX_EDGE
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
 from batchocr.pages.input.pdf_objects import object_text, resolved_text, value_text
 from batchocr.pages.input.plain_text import plain_glyphs
-from batchocr.pages.input.text_layer import TextLayer, text_layer_on
+from batchocr.pages.input.text_layer import text_on
 
 _POINTS_PER_INCH = 72
 _TEXT_BLOCK = 0
@@ -118,11 +118,11 @@ class PdfDocument:
         if lost is not None and len(image.getcolors() or ()) == 1:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         # Last, for what MuPDF may say about the text is not about what was drawn.
-        text = TextLayer() if self._text_layer == "off" else text_layer_on(drawn)
+        words, letters_run = ((), NO_LETTERS) if self._text_layer == "off" else text_on(drawn)
         glyphs = plain_glyphs(drawn, scale) if with_glyphs or self._text_layer == "trust" else ()
         self._is_altered = has_spoken
         drawn_dpi = scale * _POINTS_PER_INCH
-        return Page(image, drawn_dpi, lost, words=text.words, glyphs=glyphs, is_upright=text.is_upright)
+        return Page(image, drawn_dpi, lost, words=words, glyphs=glyphs, letters_run=letters_run)
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; its text is that which MuPDF takes it to have."""
