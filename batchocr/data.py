@@ -227,7 +227,7 @@ class Block:
     bbox: tuple[Finite, Finite, Finite, Finite]
     """x0, y0, x1, y1 as shares of the page, origin at the top left."""
     angle: Int64 | None
-    """0, 90, 180 or 270; None if the model gave none."""
+    """By how many degrees it lies turned clockwise on the page: 0, 90, 180 or 270; None if the model gave none."""
     content: str | None
     """Text, HTML for tables, LaTeX for formulas; for a figure that was read, a chart's table in Markdown, a flowchart
     in Mermaid or the text in it, else its description; None for blocks that are not read. A table that could not be
