@@ -7,7 +7,7 @@ are stored in the journal as JSON; pixels cross in shared memory and never as JS
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, TypeAlias
 from unicodedata import category
@@ -128,6 +128,9 @@ class Page:
     """The page's own text; empty if it has none."""
     glyphs: tuple[Glyph, ...] = ()
     """Of the same, if it is to be taken where it is plain."""
+    again: Callable[[], Page | None] | None = None
+    """Draws the page once more, with its glyphs; None if it has no text that could stand in for an answer. It returns
+    None where that fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,8 +333,9 @@ class PageResult:
     orientation: int | None = None
     """By how many degrees, clockwise, the page has to be turned to stand upright: 0, 90, 180 or 270; None where that is
     not known."""
-    rescued_blocks: int = 0
-    """How many blocks have the page's own text because the model's answer was cut, looped or failed."""
+    rescued_blocks: int | None = None
+    """How many blocks have the page's own text because the model's answer was cut, looped or failed; None if it was not
+    read."""
     ink_in_figures: Finite | None = None
     """The share of the ink in blocks, page headers and the like left out, that lies in figures that were not read; None
     where there is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from batchocr.data import Document, PageResult, Status, valid_text
 from batchocr.errors import OutputError, UsageError
 from batchocr.job.stats.report import Items
 from batchocr.option_values import parse_page_spec
+from batchocr.pages.protocol.markdown import LEFT_OUT
 from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
@@ -23,7 +24,7 @@ from batchocr.storage.members import file_of
 from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_folder, is_part_name, report_path
 from batchocr.tables.known import KnownRow, version_of
 from batchocr.tables.opened import read_metadata
-from batchocr.tables.page_quality import is_doubtful
+from batchocr.tables.page_quality import Mark, marks_of
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.selection import as_flags, selection_of
 from batchocr.tables.table import table_for
@@ -122,8 +123,8 @@ class _Rows:
 
     by_page: dict[int | None, KnownRow] = field(default_factory=dict)
     """Under None the row of the document as a whole."""
-    doubtful: set[int | None] = field(default_factory=set)
-    """The pages whose rows are doubtful."""
+    marks: dict[int | None, Set[Mark]] = field(default_factory=dict)
+    """By page, as far as there are any."""
 
     @property
     def versions(self) -> set[str]:
@@ -161,9 +162,10 @@ class Verifier:
         """How many rows there should be."""
         self.by_status: Counter[Status] = Counter()
         """How many of them are there."""
-        self.num_doubtful = 0
+        self.marks: Counter[Mark] = Counter()
+        """How many of them have each."""
         self.num_empty = 0
-        """How many `ok` rows have no text."""
+        """How many `ok` rows have no text but that of page headers and the like."""
         self.in_empty: Counter[str] = Counter()
         """In how many of them there are blocks of each type, or none at all."""
         self.num_uncounted = 0
@@ -212,7 +214,7 @@ class Verifier:
         """A sentence for each share of rows that is larger than the options allow."""
         config, items = self._config, Items.of(self.by_status, found=self.num_rows)
         rates = config.max_page_error_rate, config.max_degraded_rate, config.max_doubtful_rate
-        return items.exceeded(*rates, doubtful=self.num_doubtful)
+        return items.exceeded(*rates, doubtful=self.marks["doubtful"])
 
     def _check_settings(self, fingerprints: Sequence[str]) -> Iterator[VerifyFinding]:
         first = read_metadata(self._outs[0])
@@ -236,9 +238,10 @@ class Verifier:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
         of_file = row.doc_id, row.page_count, row.attempts, 0, row.file_bytes, row.file_mtime_ns
         rows.by_page[row.page_index] = KnownRow(row.page_index, row.status, *of_file, row.error_kind)
-        if is_doubtful(row):
-            rows.doubtful.add(row.page_index)
-        if row.status == "ok" and not (row.markdown or "").strip():
+        if marks := marks_of(row):
+            rows.marks[row.page_index] = marks
+        texts = [block.content for block in row.blocks if block.type not in LEFT_OUT] or [row.markdown]
+        if row.status == "ok" and not any(text and text.strip() for text in texts):
             self.num_empty += 1
             self.in_empty.update({block.type for block in row.blocks} or {"no block (blank, or not read)"})
 
@@ -270,7 +273,7 @@ class Verifier:
                 yield VerifyFinding("missing", source, page_index, "has no row")
                 continue
             self.by_status[row.status] += 1
-            self.num_doubtful += page_index in rows.doubtful
+            self.marks.update(rows.marks.get(page_index, ()))
             if row.status == "failed":
                 yield VerifyFinding("failed", source, page_index, row.error_kind or "unknown")
         for page_index in rows.by_page:

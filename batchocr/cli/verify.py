@@ -112,6 +112,7 @@ def _as_json(verifier: Verifier, counts: Counter[Problem]) -> dict[str, object]:
         "counts": counts,
         "degraded": verifier.by_status["degraded"],
         "ok_without_text": verifier.num_empty,
+        "marks": verifier.marks,
         "documents_not_counted": verifier.num_uncounted,
         "documents_not_opened": verifier.num_by_time,
     }
@@ -119,11 +120,15 @@ def _as_json(verifier: Verifier, counts: Counter[Problem]) -> dict[str, object]:
 
 def _summary(verifier: Verifier, found: Counter[Problem], more: list[str]) -> str:
     """What was found, and what cannot be checked or was not opened, in one line."""
+    from batchocr.tables.page_quality import in_words
+
     kinds = {"gone": "documents gone" if found["gone"] > 1 else "document gone"}
     told = ", ".join(f"{count:,} {kinds.get(problem, problem)}" for problem, count in found.items() if count)
     degraded = verifier.by_status["degraded"]
     remarks = f"; {degraded:,} degraded" if degraded else ""
     remarks += "".join(f"; {each}" for each in more)
+    if marks := verifier.marks:
+        remarks += f"; {in_words(marks)}"
     if empty := verifier.num_empty:
         have = ", ".join(f"{number:,} with {what}" for what, number in sorted(verifier.in_empty.items()))
         remarks += f"; {counted(empty, 'ok row')} without any text: {have}"

@@ -26,7 +26,7 @@ from batchocr.job.stats.quality import Quality
 from batchocr.pages.input.sources import Found
 from batchocr.tables.journal import Journal
 from batchocr.tables.known import Kept, KnownRow, Unread, Version
-from batchocr.tables.page_quality import is_doubtful
+from batchocr.tables.page_quality import MARKS, Mark, marks_of
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ class OutputRows:
         """How many others, by `source`, this run did not ask for."""
         self.quality = Quality()
         """Of all rows."""
-        self.num_doubtful = 0
-        """Of the rows that this run is about."""
+        self.marks: Counter[Mark] = Counter()
+        """How many of the rows that this run is about have each."""
         self._num_read = 0
         self._plan = plan
         self._known, self._table = journal.known, journal.known.table
@@ -91,7 +91,7 @@ class OutputRows:
         if row.place < 0:
             self._num_read += 1
             self.quality.add(result)
-            self.num_doubtful += row.is_asked and is_doubtful(result)
+            self.marks.update(marks_of(result) if row.is_asked else ())
         return result
 
     def log(self) -> None:
@@ -127,7 +127,8 @@ class OutputRows:
         yield from self._as_they_are(done, len(self._plan.documents))
         pages = self._table.pages
         self.quality.add_all(pages["ink_outside"][self._is_kept], pages["text_layer_agreement"][self._is_kept])
-        self.num_doubtful += int(np.count_nonzero(pages["is_doubtful"] & self._is_kept & self._is_asked))
+        marks = pages["marks"][self._is_kept & self._is_asked]
+        self.marks.update({mark: int(np.count_nonzero(marks & 1 << bit)) for bit, mark in enumerate(MARKS)})
 
     def _looked_at(self, followers: Mapping[str | None, list[str]]) -> list[int]:
         """The documents of the input that are not to stay just as the table has them, and those with followers."""

@@ -254,13 +254,12 @@ def settings_without_model(config: Config) -> dict[str, str]:
         "dpi": str(config.dpi),
         "max_new_tokens": str(config.max_new_tokens),
         "penalties": str(config.penalties).lower(),
+        "text_layer": "off" if config.text_layer == "off" else f"{config.text_layer} r{revision.TRUSTED_TEXT}",
     }
     if config.figures != "skip":
         settings["figures"] = config.figures
     if config.zip_encoding != ZIP_ENCODING:
         settings["zip_encoding"] = config.zip_encoding
-    if config.text_layer == "trust":
-        settings["text_layer"] = f"trust r{revision.TRUSTED_TEXT}"
     return settings
 
 

@@ -42,7 +42,7 @@ def agreement_of(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> float 
         return None
     num_letters, distance = 0, 0
     for block, said in _words_in(words, texts):
-        layer, read = _letters(said), _letters(block.content or "")
+        layer, read = letters_compared(said), letters_compared(block.content or "")
         if layer:
             num_letters += max(len(layer), len(read))
             distance += Levenshtein.distance(layer, read)
@@ -64,6 +64,6 @@ def _words_in(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> list[tupl
     return [(block, "".join(said)) for block, said in zip(blocks, found, strict=True)]
 
 
-def _letters(text: str) -> str:
+def letters_compared(text: str) -> str:
     """The text as it is compared: ligatures and wide letters as usual ones, without spaces and hyphens."""
     return _NOT_COMPARED.sub("", unicodedata.normalize("NFKC", text))

@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from batchocr.data import Completion, Failure, OutlineEntry, Page, PageSeen
 from batchocr.errors import ChangedError, PageError, TooLargeError
 from batchocr.pages.agreement import agreement_of
 from batchocr.pages.documents import DocumentCache
+from batchocr.pages.input.pdf import PdfDocument
 from batchocr.pages.parts import cut_out
 from batchocr.pages.protocol.base import PageProtocol, Reader
 from batchocr.processes.channel import Channel, ChannelError
@@ -187,7 +189,16 @@ class PageWorker:
         with self._during(task.task_id, "render"):
             with self._documents.open(task.path, task.size, task.mtime_ns) as document:
                 page = document.render(task.page_index, task.dpi)
+            if page.words and not page.glyphs:
+                page = replace(page, again=partial(self._draw_again, task))
             return self._advance(task.task_id, _with_facts(page, self._protocol.read(page)), None)
+
+    def _draw_again(self, task: ReadPage) -> Page | None:
+        """The page with its glyphs; None if it cannot be drawn any more."""
+        with suppress(PageError, MemoryError), self._documents.open(task.path, task.size, task.mtime_ns) as document:
+            assert isinstance(document, PdfDocument), "only a PDF has words"
+            return document.render(task.page_index, task.dpi, with_glyphs=True)
+        return None
 
     def _go_on(self, answers: Completions) -> tuple[RequestBatch | Finished, int | None]:
         with self._during(answers.task_id, "post-process"):

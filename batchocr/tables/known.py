@@ -26,18 +26,21 @@ from pydantic_core import from_json
 from batchocr.data import MAX_PAGES, Document, ErrorKind, PageNumber, PageResult, Status, valid_text
 from batchocr.option_values import PageSpec
 from batchocr.storage.checksums import is_sound
-from batchocr.tables.page_quality import DOUBTFUL
+from batchocr.tables.page_quality import DOUBTFUL, LOOKS_WRITTEN, MARKS, TURNED, Mark
 
 KNOWN_SCHEMA: Final = pa.schema(
     {
         **dict.fromkeys(("source", "status", "doc_id", "error_kind"), pa.string()),
         **dict.fromkeys(("page_index", "page_count", "attempts", "file_bytes", "file_mtime_ns"), pa.int64()),
-        **dict.fromkeys(("ink_outside", "text_layer_agreement"), pa.float64()),
-        "blocks": pa.list_(pa.struct({"confidence": pa.float64(), "finish_reason": pa.string()})),
+        **dict.fromkeys(("orientation", "rescued_blocks"), pa.int64()),
+        **dict.fromkeys(("ink_outside", "text_layer_agreement", "ink_in_figures", "writing_in_figures"), pa.float64()),
+        "blocks": pa.list_(
+            pa.struct({"angle": pa.int64(), "confidence": pa.float64(), "finish_reason": pa.string()}),
+        ),
     }
 )
 """The columns that are looked at."""
-_OF_BLOCKS: Final = "blocks.list.element.confidence", "blocks.list.element.finish_reason"
+_OF_BLOCKS: Final = [f"blocks.list.element.{name}" for name in ("angle", "confidence", "finish_reason")]
 LEAVES: Final = [*(name for name in KNOWN_SCHEMA.names if name != "blocks"), *_OF_BLOCKS]
 """As Parquet calls them."""
 
@@ -57,7 +60,7 @@ _PAGE: Final = np.dtype(
         *dict.fromkeys(("page_index", "attempts"), "i4").items(),
         *dict.fromkeys(("ink_outside", "text_layer_agreement"), "i2").items(),  # in thousandths
         *dict.fromkeys(("status", "error_kind"), "i1").items(),  # the places in STATUSES and ERROR_KINDS
-        ("is_doubtful", "?"),
+        ("marks", "u1"),  # a bit for each of page_quality.MARKS
     ],
     align=True,
 )
@@ -455,30 +458,53 @@ def _files_in(column: Mapping[str, pa.Array]) -> tuple[Numbers, NDArray[np.void]
 
 def _pages_in(column: Mapping[str, pa.Array]) -> NDArray[np.void]:
     """The rows. column: by the name."""
-    pages = np.empty(len(column["status"]), _PAGE)
+    pages = np.zeros(len(column["status"]), _PAGE)
     pages["page_index"] = column["page_index"].fill_null(-1)
     pages["attempts"] = np.minimum(column["attempts"].fill_null(0), np.iinfo(np.int32).max)
     for name, values in ("status", STATUSES), ("error_kind", ERROR_KINDS):
         pages[name] = pc.index_in(column[name], pa.array(values)).fill_null(-1)
     for name in "ink_outside", "text_layer_agreement":
         pages[name] = np.nan_to_num(np.rint(column[name].to_numpy(zero_copy_only=False) * 1000), nan=-1)
-    pages["is_doubtful"] = _are_doubtful(column)
+    marked = _marked(column)
+    for bit, mark in enumerate(MARKS):
+        pages["marks"] |= marked[mark].astype(np.uint8) << bit
     return pages
 
 
-def _are_doubtful(column: Mapping[str, pa.Array]) -> Flags:
-    """`is_doubtful` of many rows, of which these are the columns."""
+def _marked(column: Mapping[str, pa.Array]) -> Mapping[Mark, Flags]:
+    """Which of many rows have each mark, as `marks_of` says of one. column: of these rows, by the name."""
     blocks = column["blocks"]
     lengths = blocks.value_lengths().fill_null(0).to_numpy()
     rows, of_rows = np.repeat(np.arange(len(blocks)), lengths), blocks.flatten()
     certain = np.ones(len(blocks))
     np.minimum.at(certain, rows, _shares(of_rows.field("confidence"), 1.0))
-    is_loop = pc.equal(of_rows.field("finish_reason"), "repetition").fill_null(False)
-    loops = np.bincount(rows, weights=is_loop.to_numpy(zero_copy_only=False), minlength=len(blocks))
-    seen = (1.0 - _shares(column["ink_outside"], 0.0)) * _shares(column["text_layer_agreement"], 1.0)
-    is_read = pc.is_in(column["status"], pa.array(["ok", "degraded"])).to_numpy(zero_copy_only=False)
-    are: Flags = is_read & (seen * certain * 0.5**loops < DOUBTFUL)
-    return are
+
+    def in_blocks(are: pa.Array) -> NDArray[Any]:
+        return np.bincount(rows, weights=_flags(are), minlength=len(blocks))
+
+    loops = in_blocks(pc.equal(of_rows.field("finish_reason"), "repetition"))
+    orientation = column["orientation"].fill_null(0)
+    as_it_stands = in_blocks(pc.equal(of_rows.field("angle"), orientation.take(pa.array(rows))))
+    turned = _flags(pc.not_equal(orientation, 0)) & (2 * as_it_stands < np.maximum(1, lengths))
+    written = _shares(column["writing_in_figures"], 0.0)
+    seen = (1.0 - _shares(column["ink_outside"], 0.0)) * (1.0 - written)
+    seen *= _shares(column["text_layer_agreement"], 1.0) * certain * 0.5**loops * np.where(turned, TURNED, 1.0)
+    only_figures, rescued = pc.equal(column["ink_in_figures"], 1.0), pc.greater(column["rescued_blocks"], 0)
+    is_read = _flags(pc.is_in(column["status"], pa.array(["ok", "degraded"])))
+    found: dict[Mark, Flags] = {
+        "doubtful": seen < DOUBTFUL,
+        "turned": turned,
+        "only_figures": _flags(only_figures),
+        "writing_in_figures": written >= LOOKS_WRITTEN,
+        "rescued": _flags(rescued),
+    }
+    return {mark: flags & is_read for mark, flags in found.items()}
+
+
+def _flags(are: pa.Array) -> Flags:
+    """Booleans of Arrow; what is not known is none."""
+    flags: Flags = are.fill_null(False).to_numpy(zero_copy_only=False)
+    return flags
 
 
 def _shares(values: Any, unknown: float) -> NDArray[np.float64]:

@@ -1,33 +1,67 @@
-"""How good a page seems by what its row says, without a look at it."""
+"""How good a page seems by what its row says, without a look at it, and what else is to be said of it."""
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Mapping, Sequence, Set
+from typing import Final, Literal, get_args
 
 from batchocr.data import PageResult
 
+Mark = Literal["doubtful", "turned", "only_figures", "writing_in_figures", "rescued"]
+"""What is said of a page that was read: it should be looked at; it does not stand upright, and was not read as if it
+did; it has nothing but figures that were not read; some of these look like writing; it has blocks with the PDF's own
+text in place of the model's."""
+
+MARKS: Final[Sequence[Mark]] = get_args(Mark)
+
 DOUBTFUL: Final = 0.5
 """Pages whose quality, as `view` sorts by it, is below this are doubtful."""
+TURNED: Final = 0.25
+"""By which the quality of a turned page is multiplied."""
+LOOKS_WRITTEN: Final = 0.5
+"""From this share of the ink on, writing in figures is said."""
 
 
 def quality(row: PageResult) -> float:
     """How good the page seems without a look at it, from 0 to 1; 0 if it was not read.
 
-    The product of the share of its ink that blocks cover, its agreement with the file's own text, and the confidence of
-    its least certain block, halved for each block that went in circles. What is not known counts as good.
+    The product of the share of its ink that blocks cover, the share that is no writing in figures, its agreement with
+    the file's own text, and the confidence of its least certain block, halved for each block that went in circles. What
+    is not known counts as good.
     """
     if row.status == "failed":
         return 0.0
     certain = min((_share(block.confidence) for block in row.blocks), default=1.0)
     loops = sum(block.finish_reason == "repetition" for block in row.blocks)
-    covered = 1.0 - _share(row.ink_outside, unknown=0.0)
-    return covered * _share(row.text_layer_agreement) * certain * 0.5 ** min(loops, 60)
+    seen = (1.0 - _share(row.ink_outside, unknown=0.0)) * (1.0 - _share(row.writing_in_figures, unknown=0.0))
+    upright = TURNED if _is_turned(row) else 1.0
+    return seen * _share(row.text_layer_agreement) * certain * 0.5 ** min(loops, 60) * upright
 
 
-def is_doubtful(row: PageResult) -> bool:
-    """Whether a page was read, and a person should look at it."""
-    return row.status in ("ok", "degraded") and quality(row) < DOUBTFUL
+def marks_of(row: PageResult) -> Set[Mark]:
+    """What is to be said of the page; nothing if it was not read."""
+    if row.status not in ("ok", "degraded"):
+        return frozenset()
+    has: dict[Mark, bool] = {
+        "doubtful": quality(row) < DOUBTFUL,
+        "turned": _is_turned(row),
+        "only_figures": row.ink_in_figures == 1.0,
+        "writing_in_figures": _share(row.writing_in_figures, unknown=0.0) >= LOOKS_WRITTEN,
+        "rescued": (row.rescued_blocks or 0) > 0,
+    }
+    return frozenset(mark for mark, is_so in has.items() if is_so)
+
+
+def in_words(marks: Mapping[Mark, int]) -> str:
+    """Of how many pages each is said: "2 doubtful, 1 turned"."""
+    return ", ".join(f"{marks[mark]:,} {mark.replace('_', ' ')}" for mark in MARKS if marks.get(mark))
+
+
+def _is_turned(row: PageResult) -> bool:
+    """Whether the page does not stand upright, and most of its blocks were read as if it did."""
+    as_it_stands = sum(block.angle == row.orientation for block in row.blocks)
+    return bool(row.orientation) and 2 * as_it_stands < max(1, len(row.blocks))
 
 
 def _share(value: float | None, unknown: float = 1.0) -> float:

@@ -26,7 +26,7 @@ from batchocr.tables.selection import Selection, selection_of_either
 SCHEMA_VERSION = 8
 """Goes up whenever rows or metadata become what a reader of the version before would take wrongly."""
 
-READABLE_VERSIONS = (6, 7, SCHEMA_VERSION)
+READABLE_VERSIONS = range(6, SCHEMA_VERSION + 1)
 """Versions 6 and 7 lack columns from `orientation` to `writing_in_figures`. No row of version 6 has the error kind
 `absent`, no archive in its metadata a `zip_encoding`."""
 
@@ -146,7 +146,7 @@ def require_readable(path: Path | str, found: RunMetadata) -> None:
     if found.schema_version not in READABLE_VERSIONS:
         raise OutputMismatchError(
             f"{path} was written by batchocr {found.batchocr_version} with columns of version {found.schema_version}, "
-            f"and this one reads versions {' and '.join(map(str, READABLE_VERSIONS))}: read the documents again with "
+            f"and this one reads versions {READABLE_VERSIONS[0]} to {SCHEMA_VERSION}: read the documents again with "
             "`batchocr run --overwrite`, or use the batchocr that wrote it"
         )
 

@@ -389,6 +389,7 @@ def test_the_findings_as_json_are_one_object(tmp_path: Path, documents: Path) ->
         "counts": {},
         "exit_code": 0,
         "degraded": 0,
+        "marks": {},
         "ok_without_text": 0,
         "documents_not_counted": 0,
         "documents_not_opened": 0,

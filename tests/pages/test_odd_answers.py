@@ -209,6 +209,7 @@ def test_blocks_are_named_by_their_numbers_and_long_lists_are_short(places: Sequ
 
 def test_the_reason_of_the_first_refusal_stands_for_those_of_the_others() -> None:
     refused = [completion("", error=f"the engine failed on it: {number}") for number in (1, 1, 2)]
-    alike, unlike = answer_shortfalls(refused[:2], [0, 1]), answer_shortfalls(refused, [0, 1, 2])
+    answers = [*zip(refused, range(3), strict=True)]
+    alike, unlike = answer_shortfalls(answers[:2]), answer_shortfalls(answers)
     assert alike == ["blocks 0 and 1 could not be read: the engine failed on it: 1"]
     assert unlike == ["blocks 0, 1 and 2 could not be read: the engine failed on it: 1, and others for other reasons"]

@@ -20,18 +20,19 @@ from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status
 from batchocr.option_values import PageSpec, parse_page_spec
 from batchocr.tables import parquet
 from batchocr.tables.known import Kept, KnownRow, KnownRows, Overlay, Version, needs_no_attempt
-from batchocr.tables.page_quality import is_doubtful
+from batchocr.tables.page_quality import MARKS, marks_of
 from batchocr.tables.schema import PAGE_SCHEMA, storable, to_row
 from batchocr.tables.table import StoredTable, table_for
 from tests.support.documents import METADATA
 from tests.support.tables import put_table
 
 shares = st.none() | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]) | st.floats(-1, 2)
+angles = st.sampled_from([None, 0, 90, 180])
 blocks = st.builds(
     Block,
     type=st.just("text"),
     bbox=st.just((0.0, 0.0, 1.0, 1.0)),
-    angle=st.none(),
+    angle=angles,
     content=st.none(),
     confidence=shares,
     finish_reason=st.none() | st.sampled_from(get_args(FinishReason)),
@@ -48,6 +49,10 @@ rows = st.builds(
     blocks=st.lists(blocks, max_size=3).map(tuple),
     ink_outside=shares,
     text_layer_agreement=shares,
+    orientation=angles,
+    rescued_blocks=st.none() | st.integers(0, 1),
+    ink_in_figures=shares,
+    writing_in_figures=shares,
     file_bytes=st.none() | st.integers(1, 2),
     file_mtime_ns=st.none() | st.sampled_from([-1, 5]),
 )
@@ -133,7 +138,8 @@ def test_the_rows_asked_for_and_the_documents_that_need_no_look_are_those_that_a
         sources.append(source)
     assert numbers.tolist() == expected
     assert columns.sources.to_pylist() == sources
-    assert columns.pages["is_doubtful"].tolist() == [is_doubtful(row) for row in given]
+    marked = [{mark for bit, mark in enumerate(MARKS) if marks & 1 << bit} for marks in columns.pages["marks"].tolist()]
+    assert marked == [*map(marks_of, given)]
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from batchocr.data import counted
 from batchocr.job.stats.bottleneck import SIZE_OPTIONS
 from batchocr.job.stats.report import DeviceReport, Report
 from batchocr.pages.input.folders import describe_skipped
+from batchocr.tables.page_quality import in_words
 
 _WIDTH = 100
 _LABEL_WIDTH = 12
@@ -40,6 +41,7 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     """What came of the run and how fast it was, each with its label; empty if there is nothing."""
     yield "items", _items(report)
     yield "errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items())
+    yield "marks", in_words(report.marks)
     if report.worse_pages:
         worse, documents = counted(report.worse_pages, "page"), counted(report.worse_documents, "document")
         yield "worse", f"{worse} of {documents} than in an earlier run, or gone"

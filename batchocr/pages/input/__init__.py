@@ -2,5 +2,5 @@
 
 from typing import Final
 
-REVISION: Final = 4
+REVISION: Final = 5
 """Goes up with every change here that may alter the pixels of a page, or whether its row says what is lost."""

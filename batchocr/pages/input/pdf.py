@@ -94,8 +94,9 @@ class PdfDocument:
             closing.pop_all()
         self._is_altered = False
 
-    def render(self, page_index: int, dpi: int | None = None) -> Page:
-        """Return the page as a viewer shows it, with annotations and form fields. dpi: if not the document's."""
+    def render(self, page_index: int, dpi: int | None = None, *, with_glyphs: bool = False) -> Page:
+        """Return the page as a viewer shows it, with annotations and form fields. dpi: if not the document's.
+        with_glyphs: also if its text is not trusted."""
         self._require_tried(page_index)
         if self._is_altered:
             self.close()
@@ -118,7 +119,7 @@ class PdfDocument:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         # Last, for what MuPDF may say about the text is not about what was drawn.
         words = () if self._text_layer == "off" else words_on(drawn)
-        glyphs = plain_glyphs(drawn, scale) if self._text_layer == "trust" else ()
+        glyphs = plain_glyphs(drawn, scale) if with_glyphs or self._text_layer == "trust" else ()
         self._is_altered = has_spoken
         return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words, glyphs=glyphs)
 

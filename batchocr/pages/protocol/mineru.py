@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -35,6 +35,7 @@ from batchocr.pages.protocol.detected_layout import detected_blocks
 from batchocr.pages.protocol.figures import shares_in_figures
 from batchocr.pages.protocol.ink import Ink
 from batchocr.pages.protocol.markdown import to_markdown
+from batchocr.pages.protocol.rescue import has_running_text, is_lost, rescued_texts
 from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
 from batchocr.pages.protocol.shortfalls import (
     COMPLETION,
@@ -44,7 +45,7 @@ from batchocr.pages.protocol.shortfalls import (
     is_unparsed,
     layout_shortfalls,
 )
-from batchocr.pages.protocol.trusted_text import NO_TEXT, TrustedText
+from batchocr.pages.protocol.trusted_text import TrustedText
 
 PICTURE_CODE_SEED: Final = 0
 """Seed of the codes drawn over pictures inside tables: always the same, so that a page reads the same every time."""
@@ -105,10 +106,13 @@ class MinerUProtocol:
         if page.glyphs:
             _take_trusted(blocks, page)
         requests, asked = self._block_requests(page, blocks)
-        batches = [requests] if requests else []
+        batches, again = [requests] if requests else [], page.again
         del page, requests  # and the batch is popped, so that its pixels do not stay here while the model answers
         completions = (yield batches.pop()) if batches else []
-        return self._finish(ink, layout, blocks, num_surplus, asked, completions)
+        rescued: dict[int, str] = {}
+        if again and any(map(is_lost, completions)) and (page_again := again()):
+            rescued = rescued_texts(asked, completions, page_again)
+        return self._finish(ink, layout, blocks, num_surplus, asked, completions, rescued)
 
     def _layout_request(self, page: Page) -> Request:
         if self._detector:
@@ -163,11 +167,14 @@ class MinerUProtocol:
         num_surplus: int,
         asked: Sequence[ContentBlock],
         completions: Sequence[Completion],
+        rescued: Mapping[int, str],
     ) -> Reading:
         shortfalls = layout_shortfalls(layout, len(blocks), num_surplus, MAX_READ_AREA, ink)
         for block, completion in zip(asked, completions, strict=True):
             block[COMPLETION] = completion
             block.content = completion.text if completion.error is None else None
+        for number, text in rescued.items():
+            asked[number][_TRUSTED] = text
         for block in blocks:
             block.content = block.get(_TRUSTED, block.content)
             if block.type == "equation" and block.content is None:
@@ -179,7 +186,8 @@ class MinerUProtocol:
             table = processed[index]
             text = table[COMPLETION].text
             table.content = field_of(text, "content") or replace_table_image_tokens(text, pictures[id(table)])
-        shortfalls += answer_shortfalls(completions, _places(asked, blocks, processed))
+        places = enumerate(zip(completions, _places(asked, blocks, processed), strict=True))
+        shortfalls += answer_shortfalls([answer for number, answer in places if number not in rescued])
         shortfalls += block_shortfalls(processed, unparsed, ink)
         read = tuple(_to_block(block) for block in processed)
         answers = [layout, *completions]
@@ -190,6 +198,7 @@ class MinerUProtocol:
             image_tokens=sum(answer.image_tokens for answer in answers),
             output_tokens=sum(answer.output_tokens for answer in answers),
             error_message="; ".join(shortfalls) or None,
+            rescued_blocks=sum(_TRUSTED in block and COMPLETION in block for block in processed),
             ink_outside=ink.share_outside(block.bbox for block in read),
             ink_in_figures=ink_in_figures,
             writing_in_figures=writing_in_figures,
@@ -206,7 +215,7 @@ def _take_trusted(blocks: Sequence[ContentBlock], page: Page) -> None:
     """Give the blocks their text that are plain text of the page."""
     trusted = TrustedText(page.glyphs, page.image)
     for block in blocks:
-        if block.type not in NO_TEXT | _UNCROPPED and not block.angle and (text := trusted.of(block.bbox)) is not None:
+        if block.type not in _UNCROPPED and has_running_text(block) and (text := trusted.of(block.bbox)) is not None:
             block[_TRUSTED] = text
 
 
@@ -287,7 +296,7 @@ def _to_block(block: ContentBlock) -> Block:
         min_logprob=completion.min_logprob,
         tokens=completion.output_tokens,
         finish_reason=completion.finish_reason,
-        text_source="model",
+        text_source="page" if _TRUSTED in block else "model",
         sub_type=block.get("sub_type") or None,
         description=field_of(completion.text, "caption") or None,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Final
 
-_MINERU: Final = 16
+_MINERU: Final = 17
 """Goes up with every change that may alter the text of a page, or its status: in `mineru` and what it uses, or in the
 engine's rules against loops."""
 

@@ -38,11 +38,10 @@ def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, ma
     return found
 
 
-def answer_shortfalls(completions: Sequence[Completion], places: Sequence[int | None]) -> list[str]:
-    """What is wrong with the answers about a page's blocks. places: for each, the index of its block in the row; None
-    if the row has no such block."""
-    answers = list(zip(completions, places, strict=True))
-    errors = [completion.error for completion in completions if completion.error is not None]
+def answer_shortfalls(answers: Sequence[tuple[Completion, int | None]]) -> list[str]:
+    """What is wrong with the answers about a page's blocks, each given with the index of its block in the row; None if
+    the row has no such block."""
+    errors = [completion.error for completion, _ in answers if completion.error is not None]
     read = [(completion.finish_reason, place) for completion, place in answers if completion.error is None]
     found = []
     for ending, said in (("length", "hit the token limit"), ("repetition", "looped")):
