@@ -32,9 +32,9 @@ _LEAST_SAMPLES: Final = 6
 _STRIPS: Final = (24, 72)
 """Samples across the strips in which lines of writing are looked for: of small letters, and of large ones."""
 
-_WRITING: Final = 0.6
-"""So much of a figure's ink is in lines of writing if it looks like that. Of 594 figures of papers 3 % have more, most
-of them text in a frame; of blocks of text 94 %."""
+_WRITING: Final = 0.5
+"""So much of a figure's ink is in lines of writing if it looks like that. Of 594 figures of papers 5 % have more, half
+of them text in a frame; of blocks of text 95 % have more, of old newspapers, whose lines are 5 samples apart, 37 %."""
 
 _IS_INK: Final = [255 if difference > _CONTRAST else 0 for difference in range(256)]
 
