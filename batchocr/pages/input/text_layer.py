@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pymupdf
 from pymupdf import mupdf
 
@@ -12,10 +15,13 @@ _MAX_LETTERS = 100_000
 """A page with more has no words: a dense newspaper page has 25,000 letters. They are counted before they become words,
 as two million words take 600 MB."""
 
+_NEAR = 8
+"""Points between equal words, of which some may be drawn twice."""
+
 
 def words_on(drawn: pymupdf.DisplayList) -> tuple[PlacedWord, ...]:
-    """The words on a page in the file's order; none if MuPDF cannot extract them. drawn: what the page was drawn from,
-    so that it is not interpreted again. Takes 1.2 ms on average."""
+    """The words on a page in the file's order, those drawn twice once; none if MuPDF cannot extract them. drawn: what
+    the page was drawn from, so that it is not interpreted again. Takes 1.4 ms on average."""
     try:
         text = pymupdf.TextPage(drawn.get_textpage(pymupdf.TEXT_MEDIABOX_CLIP))
         if _num_letters(text) > _MAX_LETTERS:
@@ -27,8 +33,24 @@ def words_on(drawn: pymupdf.DisplayList) -> tuple[PlacedWord, ...]:
     width, height = 2 * (x1 - x0), 2 * (y1 - y0)
     return tuple(
         ((left + right - 2 * x0) / width, (top + bottom - 2 * y0) / height, text)
-        for left, top, right, bottom, text, _, _, _ in found
+        for left, top, right, bottom, text, *_ in _drawn_once(found)
     )
+
+
+def _drawn_once(words: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+    """The words of MuPDF's list but for those that stand where the same word does, which makes letters bold, or gives
+    them a shadow."""
+    if len({(word[4], word[0] // _NEAR, word[1] // _NEAR) for word in words}) == len(words):
+        return words
+    kept, places = list[tuple[Any, ...]](), set[tuple[str, int, int]]()
+    for word in words:
+        left, top, right, bottom, text, *_ = word
+        side = max(1.0, min(right - left, bottom - top) / 4)
+        column, row = int(left / side), int(top / side)
+        if places.isdisjoint((text, column + x, row + y) for x in (-1, 0, 1) for y in (-1, 0, 1)):
+            kept.append(word)
+            places.add((text, column, row))
+    return kept
 
 
 def _num_letters(page: pymupdf.TextPage) -> int:
