@@ -21,6 +21,7 @@ from batchocr.data import OutlineEntry, Page, PageSeen, TextLayerUse, valid_text
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.pages.input.drawn_objects import DrawnObjects
 from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content, reason_of
+from batchocr.pages.input.odd_ink import odd_ink
 from batchocr.pages.input.outline import PdfFile, read_outline
 from batchocr.pages.input.page_pixels import MAX_EDGE
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
@@ -114,7 +115,7 @@ class PdfDocument:
                 raise DamagedError(f"the page is too thin to be drawn: {pixmap.width} × {pixmap.height} px")
             image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples_mv)
         has_spoken = bool(all_warnings())
-        lost = self._lost(number)
+        lost = self._lost(number, drawn)
         if lost is not None and len(image.getcolors() or ()) == 1:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         # Last, for what MuPDF may say about the text is not about what was drawn.
@@ -183,14 +184,15 @@ class PdfDocument:
             raise DamagedError("the page has no size")
         return min((dpi or self._dpi) / _POINTS_PER_INCH, MAX_EDGE / long_side)
 
-    def _lost(self, page: int) -> str | None:
+    def _lost(self, page: int, drawn: pymupdf.DisplayList) -> str | None:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
         faults = [*self._faults, *self._objects.faults(page)]
         checks = {_ENDS_EARLY: self._objects.are_inflated, _JPEG_ENDS_EARLY: self._objects.are_intact}
         if said in checks and not (faults or self._cut_off) and checks[said](page):
-            return None
-        return "; ".join(filter(None, [*faults, said])) or None
+            said = None
+        odd = odd_ink(drawn) if self._objects.may_have_odd_ink(page) else []
+        return "; ".join(filter(None, [*faults, *odd, said])) or None
 
 
 def _faults_of_file(path: str) -> list[str]:
