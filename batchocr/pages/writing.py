@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 Marks = NDArray[np.bool_]
 
@@ -18,6 +19,12 @@ _DENSITY: Final = (0.12, 0.65)
 _STROKE: Final = (1.0, 0.2)
 """The longest mean run of ink across a line: so many marks, and so many of its heights. Letters are strokes and gaps; a
 bar, a rule or a patch of a picture has longer runs."""
+
+_CONTRAST: Final = 64
+"""Levels by which ink differs from most of the page."""
+
+_STRIP: Final = 96
+"""Px across the strips in which letters that are hard to read are looked for."""
 
 
 def lines_in(marks: Marks, strip_width: int) -> list[tuple[int, int]]:
@@ -42,6 +49,16 @@ def lines_in(marks: Marks, strip_width: int) -> list[tuple[int, int]]:
             ):
                 found.append((height, num_marks))
     return found
+
+
+def line_height(page: Image.Image) -> float | None:
+    """The usual height of the lines of writing on a page, in px; None if most of its ink is something else."""
+    grey = np.asarray(page.convert("L"), dtype=np.int16)
+    marks = np.abs(grey - np.median(grey[::8, ::8])) > _CONTRAST
+    lines = np.array(lines_in(marks, _STRIP)).reshape(-1, 2)
+    if 2 * lines[:, 1].sum() <= marks.sum():
+        return None
+    return float(np.median(np.repeat(lines[:, 0], lines[:, 1])))
 
 
 def runs_of(flags: Marks) -> list[tuple[int, int]]:

@@ -23,13 +23,17 @@ from batchocr.pages.input.drawn_objects import DrawnObjects
 from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content, reason_of
 from batchocr.pages.input.odd_ink import odd_ink
 from batchocr.pages.input.outline import PdfFile, read_outline
-from batchocr.pages.input.page_pixels import MAX_EDGE
+from batchocr.pages.input.page_pixels import LEAST_DPI, MAX_EDGE
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
 from batchocr.pages.input.pdf_objects import object_text, resolved_text, value_text
 from batchocr.pages.input.plain_text import plain_glyphs
-from batchocr.pages.input.text_layer import words_on
+from batchocr.pages.input.text_layer import font_size, words_on
+from batchocr.pages.writing import line_height
 
 _POINTS_PER_INCH = 72
+_LEAST_HEIGHT = 10 * LEAST_DPI / _POINTS_PER_INCH
+"""Px of letters of 10 pt at the least resolution. The sample model misreads many words below 20."""
+
 _TEXT_BLOCK = 0
 """MuPDF's number for a block that is no image."""
 
@@ -121,8 +125,9 @@ class PdfDocument:
         # Last, for what MuPDF may say about the text is not about what was drawn.
         words = () if self._text_layer == "off" else words_on(drawn)
         glyphs = plain_glyphs(drawn, scale) if with_glyphs or self._text_layer == "trust" else ()
+        doubt = _doubt_of(drawn, image, scale) if scale < (dpi or self._dpi) / _POINTS_PER_INCH else None
         self._is_altered = has_spoken
-        return Page(image=image, dpi=scale * _POINTS_PER_INCH, lost=lost, words=words, glyphs=glyphs)
+        return Page(image, scale * _POINTS_PER_INCH, lost, doubt, words, glyphs)
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; its text is that which MuPDF takes it to have."""
@@ -193,6 +198,18 @@ class PdfDocument:
             said = None
         odd = odd_ink(drawn) if self._objects.may_have_odd_ink(page) else []
         return "; ".join(filter(None, [*faults, *odd, said])) or None
+
+
+def _doubt_of(drawn: pymupdf.DisplayList, image: Image.Image, scale: float) -> str | None:
+    """Why the letters of a page that had to be drawn smaller than asked for may not be read, in words."""
+    in_points = font_size(drawn)
+    height = line_height(image) if in_points is None else in_points * scale
+    if height is None or height >= _LEAST_HEIGHT:
+        return None
+    return (
+        f"the page was drawn at {scale * _POINTS_PER_INCH:.0f} dpi, to be {MAX_EDGE:,} px long, and its letters are "
+        f"about {height:.0f} px high: they may be misread; cut it into parts"
+    )
 
 
 def _faults_of_file(path: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 import pymupdf
@@ -22,19 +23,30 @@ _NEAR = 8
 def words_on(drawn: pymupdf.DisplayList) -> tuple[PlacedWord, ...]:
     """The words on a page in the file's order, those drawn twice once; none if MuPDF cannot extract them. drawn: what
     the page was drawn from, so that it is not interpreted again. Takes 1.4 ms on average."""
-    try:
-        text = pymupdf.TextPage(drawn.get_textpage(pymupdf.TEXT_MEDIABOX_CLIP))
-        if _num_letters(text) > _MAX_LETTERS:
-            return ()
-        found = text.extractWORDS()
-        x0, y0, x1, y1 = drawn.rect
-    except (MemoryError, SystemError, *REFUSALS):  # SystemError: PyMuPDF goes on when Python's memory is at its end
-        return ()
+    found = _extracted(drawn, pymupdf.TextPage.extractWORDS) or ()
+    x0, y0, x1, y1 = drawn.rect
     width, height = 2 * (x1 - x0), 2 * (y1 - y0)
     return tuple(
         ((left + right - 2 * x0) / width, (top + bottom - 2 * y0) / height, text)
         for left, top, right, bottom, text, *_ in _drawn_once(found)
     )
+
+
+def font_size(drawn: pymupdf.DisplayList) -> float | None:
+    """The usual size of the page's letters, in points; None if it has none."""
+    page = _extracted(drawn, pymupdf.TextPage.extractDICT) or {"blocks": ()}
+    spans = [span for block in page["blocks"] for line in block.get("lines", ()) for span in line["spans"]]
+    sizes = [span["size"] for span in spans for _ in span["text"].replace(" ", "")]
+    return median(sizes) if sizes else None
+
+
+def _extracted(drawn: pymupdf.DisplayList, extract: Callable[[pymupdf.TextPage], Any]) -> Any:
+    """What is extracted of a page's text; None if there is too much of it, or MuPDF fails."""
+    try:
+        text = pymupdf.TextPage(drawn.get_textpage(pymupdf.TEXT_MEDIABOX_CLIP))
+        return extract(text) if _num_letters(text) <= _MAX_LETTERS else None
+    except (MemoryError, SystemError, *REFUSALS):  # SystemError: PyMuPDF goes on when Python's memory is at its end
+        return None
 
 
 def _drawn_once(words: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
