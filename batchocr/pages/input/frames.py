@@ -143,18 +143,17 @@ def webp_picture(path: str, frame: int) -> bytes:
 
 
 def pnm_images(path: str) -> list[int]:
-    """Return where each image of a PNM begins.
+    """Return where each image of a PNM begins, and where the last one ends.
 
     Source: netpbm's pages of the formats. In the plain ones, P1 to P3, is one image.
     """
-    starts, position = [0], 0
+    bounds = [0]
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        while header := _PNM_HEADER.match(data, position):
+        while header := _PNM_HEADER.match(data, bounds[-1]):
             width, height, highest = (int(number or 1) for number in header.group(3, 4, 5))
             samples = {b"4": -(-width // 8), b"5": width, b"6": 3 * width}[header[1]]
-            position = header.end() + samples * height * (2 if highest > 255 else 1)
-            starts.append(position)
-    return starts[:-1] or starts
+            bounds.append(header.end() + samples * height * (2 if highest > 255 else 1))
+        return bounds if len(bounds) > 1 else [0, len(data)]
 
 
 def _at(file: io.BufferedReader, position: int, num_bytes: int) -> bytes:

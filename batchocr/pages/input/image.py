@@ -169,8 +169,8 @@ class PnmDocument(ImageDocument):
     """A PNM: a page for each of its images."""
 
     def __init__(self, path: str) -> None:
-        self._starts = pnm_images(path)
-        super().__init__(path, "PPM", len(self._starts))
+        self._bounds = pnm_images(path)
+        super().__init__(path, "PPM", len(self._bounds) - 1)
 
     def render(self, page_index: int, dpi: int | None = None) -> Page:
         with self.opened(page_index) as image:
@@ -178,11 +178,10 @@ class PnmDocument(ImageDocument):
 
     @contextmanager
     def opened(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
-        start, end = [*self._starts, None][page_index : page_index + 2]
+        start, end = self._bounds[page_index : page_index + 2]
         with refusals(), open(self._path, "rb") as file:
-            file.seek(start or 0)
-            data = file.read() if end is None else file.read(end - (start or 0))
-            with Image.open(io.BytesIO(data), formats=("PPM",)) as image:
+            file.seek(start)
+            with Image.open(io.BytesIO(file.read(end - start)), formats=("PPM",)) as image:
                 yield image
 
 
@@ -221,9 +220,8 @@ def open_image(path: str) -> ImageDocument:
         if image.format == "PPM":
             return PnmDocument(path)
         format_name = image.format or "image"
-        num_frames, complete = int(getattr(image, "n_frames", 1)) if format_name in ("WEBP", "AVIF") else 1, True
-    if format_name == "GIF":
-        num_frames, complete = gif_frames(path)
+        num_frames = int(getattr(image, "n_frames", 1)) if format_name in ("WEBP", "AVIF") else 1
+    num_frames, complete = gif_frames(path) if format_name == "GIF" else (num_frames, True)
     return ImageDocument(path, format_name, max(1, num_frames), complete=complete)
 
 
