@@ -136,8 +136,8 @@ class Config:
         TextLayerUse,
         Option(
             INPUT,
-            "How to use a PDF's own text: off ignores it, check says how far what was read agrees with it, trust takes "
-            "it for blocks that show nothing but plain text of the page (docs/tiers.md).",
+            "How to use a PDF's own text: off ignores it, check says how far what was read agrees with it and takes it "
+            "in place of answers that were lost, trust takes it for all blocks of plain text (docs/tiers.md).",
         ),
     ] = "check"
     password: Annotated[

@@ -98,8 +98,8 @@ class Options(CallOptions, total=False):
     chart's table. Default: skip."""
 
     text_layer: Literal["off", "check", "trust"]
-    """How to use a PDF's own text: off ignores it, check says how far what was read agrees with it, trust takes it for
-    blocks that show nothing but plain text of the page (docs/tiers.md). Default: check."""
+    """How to use a PDF's own text: off ignores it, check says how far what was read agrees with it and takes it in
+    place of answers that were lost, trust takes it for all blocks of plain text (docs/tiers.md). Default: check."""
 
     zip_encoding: str
     """Of names in zips that are not UTF-8: gbk, cp932, cp866. Default: cp437."""

@@ -28,20 +28,25 @@ from batchocr.option_values import PageSpec
 from batchocr.storage.checksums import is_sound
 from batchocr.tables.page_quality import DOUBTFUL, LOOKS_WRITTEN, MARKS, TURNED, Mark
 
+_OF_BLOCKS: Final[Mapping[str, pa.DataType]] = {
+    "angle": pa.int64(),
+    "confidence": pa.float64(),
+    **dict.fromkeys(("finish_reason", "text_source"), pa.string()),
+}
 KNOWN_SCHEMA: Final = pa.schema(
     {
         **dict.fromkeys(("source", "status", "doc_id", "error_kind"), pa.string()),
         **dict.fromkeys(("page_index", "page_count", "attempts", "file_bytes", "file_mtime_ns"), pa.int64()),
         **dict.fromkeys(("orientation", "rescued_blocks"), pa.int64()),
         **dict.fromkeys(("ink_outside", "text_layer_agreement", "ink_in_figures", "writing_in_figures"), pa.float64()),
-        "blocks": pa.list_(
-            pa.struct({"angle": pa.int64(), "confidence": pa.float64(), "finish_reason": pa.string()}),
-        ),
+        "blocks": pa.list_(pa.struct(_OF_BLOCKS)),
     }
 )
 """The columns that are looked at."""
-_OF_BLOCKS: Final = [f"blocks.list.element.{name}" for name in ("angle", "confidence", "finish_reason")]
-LEAVES: Final = [*(name for name in KNOWN_SCHEMA.names if name != "blocks"), *_OF_BLOCKS]
+LEAVES: Final = [
+    *(name for name in KNOWN_SCHEMA.names if name != "blocks"),
+    *(f"blocks.list.element.{name}" for name in _OF_BLOCKS),
+]
 """As Parquet calls them."""
 
 STATUSES: Final[Sequence[Status]] = get_args(Status)
@@ -477,14 +482,15 @@ def _marked(column: Mapping[str, pa.Array]) -> Mapping[Mark, Flags]:
     lengths = blocks.value_lengths().fill_null(0).to_numpy()
     rows, of_rows = np.repeat(np.arange(len(blocks)), lengths), blocks.flatten()
     certain = np.ones(len(blocks))
-    np.minimum.at(certain, rows, _shares(of_rows.field("confidence"), 1.0))
+    by_model = ~_flags(pc.equal(of_rows.field("text_source"), "page"))
+    np.minimum.at(certain, rows[by_model], _shares(of_rows.field("confidence"), 1.0)[by_model])
 
-    def in_blocks(are: pa.Array) -> NDArray[Any]:
-        return np.bincount(rows, weights=_flags(are), minlength=len(blocks))
+    def num_blocks(flags: Flags) -> NDArray[Any]:
+        return np.bincount(rows, weights=flags, minlength=len(blocks))
 
-    loops = in_blocks(pc.equal(of_rows.field("finish_reason"), "repetition"))
+    loops = num_blocks(by_model & _flags(pc.equal(of_rows.field("finish_reason"), "repetition")))
     orientation = column["orientation"].fill_null(0)
-    as_it_stands = in_blocks(pc.equal(of_rows.field("angle"), orientation.take(pa.array(rows))))
+    as_it_stands = num_blocks(_flags(pc.equal(of_rows.field("angle"), orientation.take(pa.array(rows)))))
     turned = _flags(pc.not_equal(orientation, 0)) & (2 * as_it_stands < np.maximum(1, lengths))
     written = _shares(column["writing_in_figures"], 0.0)
     seen = (1.0 - _shares(column["ink_outside"], 0.0)) * (1.0 - written)

@@ -28,12 +28,13 @@ def quality(row: PageResult) -> float:
 
     The product of the share of its ink that blocks cover, the share that is no writing in figures, its agreement with
     the file's own text, and the confidence of its least certain block, halved for each block that went in circles. What
-    is not known counts as good.
+    is not known counts as good, and so does a block with the PDF's own text.
     """
     if row.status == "failed":
         return 0.0
-    certain = min((_share(block.confidence) for block in row.blocks), default=1.0)
-    loops = sum(block.finish_reason == "repetition" for block in row.blocks)
+    by_model = [block for block in row.blocks if block.text_source != "page"]
+    certain = min((_share(block.confidence) for block in by_model), default=1.0)
+    loops = sum(block.finish_reason == "repetition" for block in by_model)
     seen = (1.0 - _share(row.ink_outside, unknown=0.0)) * (1.0 - _share(row.writing_in_figures, unknown=0.0))
     upright = TURNED if _is_turned(row) else 1.0
     return seen * _share(row.text_layer_agreement) * certain * 0.5 ** min(loops, 60) * upright

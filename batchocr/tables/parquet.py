@@ -165,11 +165,17 @@ def open_table(path: Path, *, held: int | None = None) -> ParquetTable | None:
         file = undo.enter_context(open(opened, "rb", buffering=0))  # a copy is completed while it is open
         if not _has_sound_footer(path, file):
             return None
-        parquet = pq.ParquetFile(file, page_checksum_verification=True)
+        parquet = _parquet_of(file)
         if (metadata := decode_metadata(parquet.schema_arrow.metadata)) is None:
             return None
         undo.pop_all()
         return ParquetTable(path, file, parquet, metadata)
+
+
+def _parquet_of(file: FileIO) -> pq.ParquetFile:
+    """The Parquet in an open file. It is opened once more, by Arrow: its threads may hold what it has read through
+    Python for longer than Python lives, and abort the process then."""
+    return pq.ParquetFile(pa.OSFile(f"/proc/self/fd/{file.fileno()}"), page_checksum_verification=True)
 
 
 def read_metadata(path: Path) -> RunMetadata | None:
@@ -238,7 +244,7 @@ class ParquetTable:
 
     @cached_property
     def _parquet(self) -> pq.ParquetFile:
-        return pq.ParquetFile(self._file, page_checksum_verification=True)
+        return _parquet_of(self._file)
 
     def looked_at(self) -> Iterator[pa.Table]:
         """Yield all rows, with the columns that are looked at."""

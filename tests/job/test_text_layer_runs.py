@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -31,22 +31,34 @@ def rows_of(path: Path) -> list[PageResult]:
 
 
 @pytest.mark.long
-def test_off_and_check_differ_in_the_agreement_alone(tmp_path: Path, model: Path, article: Path) -> None:
+def test_of_sound_answers_off_and_check_differ_in_the_agreement_alone(
+    tmp_path: Path, model: Path, article: Path
+) -> None:
     off, check = (tmp_path / f"{name}.parquet" for name in ("off", "check"))
     batchocr.run(article, out=off, model=model, text_layer="off", **OPTIONS)
     batchocr.run(article, out=check, model=model, text_layer="check", **OPTIONS)
     assert Config().text_layer == "check"
     assert [replace(row, **AGREEMENT) for row in rows_of(check)] == rows_of(off)
-    assert open_table(off).metadata == open_table(check).metadata
-    assert "text_layer" not in open_table(off).metadata.settings
 
 
-@pytest.mark.long
-def test_a_run_goes_on_with_the_other_use(tmp_path: Path, model: Path, article: Path) -> None:
-    out = tmp_path / "t.parquet"
-    batchocr.run(article, out=out, model=model, text_layer="off", **OPTIONS)
-    again = batchocr.run(article, out=out, model=model, text_layer="check", **OPTIONS)
-    assert again.nothing_to_do
+@pytest.mark.parametrize("use", ["off", "check"])
+def test_an_answer_that_was_cut_is_rescued_by_default_and_not_without_the_text_layer(
+    tmp_path: Path, article: Path, sample_data: Path, use: Literal["off", "check"]
+) -> None:
+    out, options = tmp_path / "t.parquet", OPTIONS | {"model": sample_data / "model", "dpi": 200}
+    report = batchocr.run(article, out=out, pages="1", text_layer=use, max_new_tokens=48, **options)
+    [row] = rows_of(out)
+    cut = [block for block in row.blocks if block.finish_reason == "length"]
+    rescued = [block for block in cut if block.text_source == "page"]
+    assert cut and all(len(block.content or "") > 48 for block in rescued)
+    if use == "check":
+        assert (row.status, row.error_message, row.rescued_blocks) == ("ok", None, len(cut))
+        assert rescued == cut and report.marks == {"rescued": 1}
+    else:
+        assert (row.status, rescued, row.rescued_blocks) == ("degraded", [], 0)
+    other = "check" if use == "off" else "off"
+    with pytest.raises(OutputMismatchError, match=rf"text_layer {use}( r\d)? there, {other}( r\d)? here"):
+        batchocr.run(article, out=out, pages="1", text_layer=other, max_new_tokens=48, **options)
 
 
 def test_trust_takes_texts_from_the_page_and_is_a_setting(tmp_path: Path, article: Path, sample_data: Path) -> None:
@@ -57,5 +69,5 @@ def test_trust_takes_texts_from_the_page_and_is_a_setting(tmp_path: Path, articl
     assert trusted and all(block.content and block.tokens is None for block in trusted)
     assert report.text_layer_agreement.pages == (row.text_layer_agreement is not None)
     assert open_table(out).metadata.settings["text_layer"] == f"trust r{TRUSTED_TEXT}"
-    with pytest.raises(OutputMismatchError, match=r"text_layer trust r1 there, not set here\): run with the same"):
+    with pytest.raises(OutputMismatchError, match=r"text_layer trust r2 there, check r2 here\): run with the same"):
         batchocr.run(article, out=out, **options)

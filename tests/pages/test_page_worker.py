@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +16,7 @@ import pytest
 from PIL import Image
 
 from batchocr.config import Config
-from batchocr.data import Block, Completion, Page, Reading, Request
+from batchocr.data import Block, Completion, Page, Reading, Request, TextLayerUse
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input import containers
 from batchocr.pages.input.containers import Containers
@@ -81,7 +82,7 @@ class Copying:
 OPEN = partial(open_document, password=None, dpi=72)
 
 
-def answer(documents: DocumentCache, task: Task, protocol: Falling | Copying) -> OfTask:
+def answer(documents: DocumentCache, task: Task, protocol: Falling | Copying | DrawingAgain) -> OfTask:
     """What a worker with these documents open makes of a task."""
     channel = OneTask(task)
     PageWorker(channel, protocol, documents).run()  # type: ignore[arg-type]
@@ -133,6 +134,45 @@ def test_a_reading_says_how_far_it_agrees_with_the_text_that_the_page_has_of_its
         document.save(tmp_path / "a.pdf")
     block = Block("text", (0.0, 0.0, 1.0, 1.0), 0, read)
     assert finished_page(tmp_path / "a.pdf", Falling(None, (block,))).reading.text_layer_agreement == agreement
+
+
+@dataclass
+class DrawingAgain:
+    """A protocol that asks nothing, and says how many glyphs the page has when it is drawn again."""
+
+    meanwhile: Callable[[], object]
+
+    def read(self, page: Page) -> Reader:
+        yield list[Request]()
+        assert not page.glyphs
+        self.meanwhile()
+        drawn = page.again() if page.again else None
+        return Reading("not drawn again" if drawn is None else str(len(drawn.glyphs)), (), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text_layer", "said", "meanwhile", "drawn"),
+    [
+        ("check", "A word", lambda path: None, "6"),
+        ("check", "", lambda path: None, "not drawn again"),
+        ("off", "A word", lambda path: None, "not drawn again"),
+        ("check", "A word", lambda path: path.write_bytes(b"another file"), "not drawn again"),
+        ("check", "A word", lambda path: path.unlink(), "not drawn again"),
+    ],
+)
+def test_a_page_with_text_of_its_own_can_be_drawn_again_as_long_as_its_file_is_the_same(
+    tmp_path: Path, text_layer: TextLayerUse, said: str, meanwhile: Callable[[Path], object], drawn: str
+) -> None:
+    path = tmp_path / "a.pdf"
+    with pymupdf.open() as document:
+        document.new_page(width=300, height=200).insert_text((20, 50), said)
+        document.save(path)
+    documents = DocumentCache(partial(OPEN, text_layer=text_layer))
+    status = path.stat()
+    task = ReadPage(1, str(path), 0, status.st_size, status.st_mtime_ns)
+    finished = answer(documents, task, DrawingAgain(lambda: meanwhile(path)))
+    assert isinstance(finished, Finished)
+    assert finished.reading.markdown == drawn
 
 
 def write_pages(path: Path, *pages: str, mtime_ns: int) -> Path:

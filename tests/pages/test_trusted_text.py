@@ -284,3 +284,10 @@ def test_every_block_that_is_taken_of_real_documents_is_visible_text(corpus: Pat
 def test_scans_are_left_to_the_model(corpus: Path, name: str) -> None:
     page = opened(corpus / "real" / f"olmocr_{name}.pdf")
     assert not [glyph for glyph in page.glyphs if glyph.text.strip(" \xa0\ufffd")]
+
+
+def test_a_line_of_which_a_box_leaves_letters_out_is_left_to_the_model(tmp_path: Path) -> None:
+    page = page_of(tmp_path, write)
+    assert taken(page, (0.05, 0.18, 0.95, 0.45)) == SAID
+    assert taken(page, (0.05, 0.185, 0.95, 0.45)) is None
+    assert taken(page, (0.05, 0.195, 0.95, 0.45)) == SAID[SAID.index("elf") :]

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status
+from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status, TextSource
 from batchocr.option_values import PageSpec, parse_page_spec
 from batchocr.tables import parquet
 from batchocr.tables.known import Kept, KnownRow, KnownRows, Overlay, Version, needs_no_attempt
@@ -36,6 +36,7 @@ blocks = st.builds(
     content=st.none(),
     confidence=shares,
     finish_reason=st.none() | st.sampled_from(get_args(FinishReason)),
+    text_source=st.none() | st.sampled_from(get_args(TextSource)),
 )
 rows = st.builds(
     PageResult,

@@ -106,6 +106,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[Json]:
             "cut": len(content or "") - len(shown or ""),
             "confidence": _finite(block.confidence),
             "finish": block.finish_reason,
+            "by_page": block.text_source == "page",
             "merge": block.merge_prev,
         }
 

@@ -346,8 +346,9 @@ function showBlocks({ blocks, more, findings = [] }) {
 function makeCard(block, number) {
   const badges = [];
   if (block.merge) badges.push(["continues the block before", ""]);
-  if (block.finish === "repetition") badges.push(["went in circles", "bad"]);
-  if (block.finish === "length") badges.push(["hit the token limit", "bad"]);
+  if (block.by_page) badges.push(["the PDF's own text", ""]);
+  else if (block.finish === "repetition") badges.push(["went in circles", "bad"]);
+  else if (block.finish === "length") badges.push(["hit the token limit", "bad"]);
   if (block.cut) badges.push([`${counted(block.cut, "character")} more left out here`, "bad"]);
   if (block.confidence !== null) badges.push([percent(block.confidence), block.confidence < 0.9 ? "low" : "confidence"]);
   const content = make("div", { className: "content", dir: "auto" });

@@ -6,6 +6,7 @@ No letters are believed without such evidence, as a font may name them wrongly.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -19,6 +20,7 @@ from batchocr.pages.protocol.trusted_text import NO_TEXT, TrustedText
 _LEAST_LETTERS: Final = 20
 _LEAST_AGREEMENT: Final = 0.95
 """So many letters have to be read, and so large a share of them to be the page's."""
+_RAISED: Final = re.compile(r"\\\([\^_]\{([^}]*)\}\\\)")
 _SHIFT: Final = 3
 """By how many letters what was read may be longer or shorter than the same text of the page."""
 _ROUNDS: Final = 3
@@ -38,8 +40,8 @@ def rescued_texts(asked: Sequence[ContentBlock], completions: Sequence[Completio
     for number, (block, completion) in enumerate(zip(asked, completions, strict=True)):
         if not (is_lost(completion) and has_running_text(block) and (text := trusted.of(block.bbox))):
             continue
-        if read := _before_circles(letters_compared(completion.text)):
-            agrees = _agree([(read, letters_compared(text))])
+        if read := _before_circles(_letters(completion.text)):
+            agrees = _agree([(read, _letters(text))])
         else:
             if others_agree is None:
                 others_agree = _agree([*_whole(asked, completions, trusted)])
@@ -60,7 +62,12 @@ def _whole(
     """Yield the letters of each whole answer, with those of the page in its block."""
     for block, completion in zip(asked, completions, strict=True):
         if not is_lost(completion) and has_running_text(block) and (text := trusted.of(block.bbox)):
-            yield letters_compared(completion.text), letters_compared(text)
+            yield _letters(completion.text), _letters(text)
+
+
+def _letters(text: str) -> str:
+    """The letters that are compared, raised and lowered ones as others."""
+    return letters_compared(_RAISED.sub(r"\1", text))
 
 
 def _agree(pairs: Sequence[tuple[str, str]]) -> bool:

@@ -14,7 +14,7 @@ VERSION: Final = f"mineru {version('mineru-vl-utils')} r{_MINERU}"
 DETECTED_LAYOUT: Final = 1
 """Goes up with every change in `detected_layout` that may alter the blocks of a page."""
 
-TRUSTED_TEXT: Final = 1
+TRUSTED_TEXT: Final = 2
 """Goes up with every change in `trusted_text`, or in `pages/input/plain_text`, that may alter the text of a page."""
 
 MAX_LAYOUT_TOKENS: Final = 8192

@@ -73,7 +73,9 @@ class TrustedText:
         width, height = self._grey.size
         box = (bbox[0] * width, bbox[1] * height, bbox[2] * width, bbox[3] * height)
         glyphs, others = self._glyphs_in(box)
-        if not all(_ORDINARY.fullmatch(glyph.text) for glyph in glyphs) or not self._is_seen(glyphs, others, box):
+        if not all(_ORDINARY.fullmatch(glyph.text) for glyph in glyphs) or _is_line_cut(glyphs, others):
+            return None
+        if not self._is_seen(glyphs, others, box):
             return None
         lines = _lines([glyph for glyph in glyphs if glyph.text.strip()])
         if not lines or not _is_flowing(glyphs, lines):
@@ -112,6 +114,12 @@ class TrustedText:
                 return False
             rest[place] = False
         return bool(rest.sum() <= _OTHER_INK * ink.sum())
+
+
+def _is_line_cut(glyphs: Sequence[Glyph], others: Sequence[Glyph]) -> bool:
+    """Whether a box leaves letters out of a line of which it has others. others: those that reach into it."""
+    baselines = {glyph.y for glyph in glyphs if glyph.text.strip()}
+    return any(abs(other.y - y) <= _SAME_LINE * other.size for other in others for y in baselines)
 
 
 def _pixels(glyph: Glyph, left: int, top: int) -> tuple[slice, slice]:
