@@ -47,11 +47,12 @@ _SIGNATURES = (
     *(b"P%d%c" % (kind, space) for kind in range(1, 7) for space in b" \t\r\n"),  # PBM, PGM, PPM
 )
 
+_OTHER_SIGNATURES = re.compile(rb"RIFF.{4}WEBP|.{4}ftyp(.{4}){0,9}avi[fs]", re.DOTALL)
+"""WebP; AVIF, which is one of the brands of its container. Source: ISO/IEC 14496-12, FileTypeBox."""
+
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
-_OTHER_KIND = re.compile(
-    r"unknown pixel mode|Unsupported BMP .*|cannot handle \d+-\w+ .*|.* support (is not configured|not installed)"
-)
+_OTHER_KIND = re.compile(r"unknown pixel mode|Unsupported BMP .*|cannot handle \d+-\w+ .*|.* support (is )?not \w+")
 """What Pillow and libtiff say of sound images whose pixels or encodings they do not know."""
 
 _SMALL_EDGE = 550
@@ -197,14 +198,7 @@ def _page_of(image: Image.Image, fault: str | None, doubt: str | None) -> Page:
 
 def begins_like_an_image(head: bytes) -> bool:
     """Return whether the first bytes of a file are those of a format read here."""
-    is_avif = head[4:8] == b"ftyp" and not {b"avif", b"avis"}.isdisjoint(_brands(head))
-    return head.startswith(_SIGNATURES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP") or is_avif
-
-
-def _brands(head: bytes) -> list[bytes]:
-    """The brands of a file like an MP4. Source: ISO/IEC 14496-12, FileTypeBox."""
-    end = min(len(head), int.from_bytes(head[:4]))
-    return [head[start : start + 4] for start in range(8, end, 4)]
+    return head.startswith(_SIGNATURES) or _OTHER_SIGNATURES.match(head) is not None
 
 
 def open_image(path: str) -> ImageDocument:

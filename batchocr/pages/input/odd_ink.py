@@ -27,8 +27,7 @@ def odd_ink(drawn: pymupdf.DisplayList) -> list[str]:
         return []  # it was drawn nonetheless
     found = [
         f"{counted(number, 'letter')} of the font {valid_text(font)} cannot be drawn, as it is not in the file"
-        for font, number in device.blank.most_common(_MOST_FONTS)
-        if number
+        for font, number in (+device.blank).most_common(_MOST_FONTS)
     ]
     return [*found, "there is ink of the colour None, which no viewer shows"] if device.has_none else found
 
@@ -44,28 +43,22 @@ class _InkDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no types
         """How many letters, by the name of their font."""
         self.has_none = False
 
-    def fill_text(self, _ctx: Any, text: Any, _ctm: Any, space: Any, *color: Any) -> None:
-        self._note_color(space)
+    def fill_text(self, _ctx: Any, text: Any, *how: Any) -> None:
+        self.fill_path(*how)
         span = text.head
         while span:
             if mupdf.ll_fz_font_flags(span.font).ft_substitute:
                 items = mupdf.FzTextSpan(span)
-                letters = (chr(item.ucs) for item in map(items.items, range(span.len)) if item.gid == 0)
+                letters = (chr(max(0, item.ucs)) for item in map(items.items, range(span.len)) if item.gid == 0)
                 self.blank[mupdf.ll_fz_font_name(span.font)] += sum(map(_is_visible, letters))
             span = span.next
 
-    def stroke_text(self, ctx: Any, text: Any, _stroke: Any, ctm: Any, space: Any, *color: Any) -> None:
-        self.fill_text(ctx, text, ctm, space)
+    def fill_path(self, *how: Any) -> None:
+        for space in how:
+            if isinstance(space, mupdf.fz_colorspace) and mupdf.ll_fz_colorspace_n(space) == 1:
+                self.has_none |= mupdf.ll_fz_colorspace_colorant(space, 0) == "None"
 
-    def fill_path(self, _ctx: Any, _path: Any, _even_odd: Any, _ctm: Any, space: Any, *_color: Any) -> None:
-        self._note_color(space)
-
-    def stroke_path(self, _ctx: Any, _path: Any, _stroke: Any, _ctm: Any, space: Any, *_color: Any) -> None:
-        self._note_color(space)
-
-    def _note_color(self, space: Any) -> None:
-        if space and mupdf.ll_fz_colorspace_n(space) == 1:
-            self.has_none |= mupdf.ll_fz_colorspace_colorant(space, 0) == "None"
+    stroke_text, stroke_path = fill_text, fill_path
 
 
 def _is_visible(letter: str) -> bool:
