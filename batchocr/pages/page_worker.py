@@ -13,10 +13,10 @@ from functools import partial
 
 from batchocr.data import Completion, Failure, OutlineEntry, Page, PageSeen
 from batchocr.errors import ChangedError, PageError, TooLargeError
-from batchocr.pages.agreement import agreement_of
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.pdf import PdfDocument
 from batchocr.pages.parts import cut_out
+from batchocr.pages.protocol.agreement import agreement_of
 from batchocr.pages.protocol.base import PageProtocol, Reader
 from batchocr.processes.channel import Channel, ChannelError
 from batchocr.processes.messages import (

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from batchocr.data import Block, PlacedWord
-from batchocr.pages.agreement import agreement_of
+from batchocr.pages.protocol.agreement import agreement_of
 
 SENTENCE = "the office informs everyone of the final figures"
 
