@@ -33,7 +33,9 @@ def lines_in(marks: Marks, strip_width: int) -> list[tuple[int, int]]:
     strip_width: of the strips that the marks are cut into, so that slanted lines, and those of columns side by side,
     have empty rows between them. Letters of more than a third of it are not found.
     """
-    found = []
+    found: list[tuple[int, int]] = []
+    if not marks.any():
+        return found
     for strip in np.array_split(marks, max(1, round(marks.shape[1] / strip_width)), axis=1):
         inked = strip.sum(axis=1)
         strokes = strip[:, 0] + (strip[:, 1:] & ~strip[:, :-1]).sum(axis=1)

@@ -87,6 +87,12 @@ def test_a_page_without_figures_has_none_and_one_without_ink_in_blocks_no_share(
     assert shares(read(line(ALL, "image"))) == (None, None)
 
 
+@pytest.mark.parametrize("box", ["1000 1000 1000 1000", "000 000 001 999", "500 100 501 101", "000 999 999 1000"])
+def test_a_figure_without_an_extent_is_none(box: str) -> None:
+    page = Page(written((800, 1000), 20), None)
+    assert shares(read(line(UPPER, "text") + line(box, "image"), "words", page=page)) == (0.0, 0.0)
+
+
 def test_figures_in_one_another_count_once_and_text_on_a_figure_was_read() -> None:
     page = Page(written((800, 1000), 20), None)
     assert shares(read(line(ALL, "image_block") + line(UPPER, "image"), page=page)) == (1.0, 1.0)
