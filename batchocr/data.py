@@ -131,10 +131,10 @@ class Page:
     """Why some of it may not be read though all of it was drawn, in words; None if nothing is known to be hard."""
     words: tuple[PlacedWord, ...] = ()
     """The page's own text; empty if it has none."""
+    letters_run: LettersRun = NO_LETTERS
+    """Of the same."""
     glyphs: tuple[Glyph, ...] = ()
     """Of the same, if it is to be taken where it is plain."""
-    letters_run: LettersRun = NO_LETTERS
-    """Of its own text."""
     again: Callable[[], Page | None] | None = None
     """Draws the page once more, with its glyphs; None if it has no text that could stand in for an answer. It returns
     None where that fails."""

@@ -115,6 +115,11 @@ def _exceeded(report: AuditReport, max_omitted: float | None, max_different: flo
     given = [flag for flag, (limit, _, _) in shares.items() if limit is not None]
     if given and not report.characters:
         return [f"nothing was compared, which proves nothing: {' and '.join(given)} cannot be met"]
+    if given and report.uncompared > report.characters:
+        return [
+            f"{report.uncompared:,} letters could not be compared, more than the {report.characters:,} that could, "
+            f"which proves nothing: {' and '.join(given)} cannot be met"
+        ]
     return [
         f"{share:.2%} of the characters are {what}, more than {flag} {limit:g} allows"
         for flag, (limit, share, what) in shares.items()
@@ -161,6 +166,7 @@ def _as_json(report: AuditReport, exit_code: ExitCode) -> dict[str, object]:
         "pages_unreadable": report.num_unreadable,
         "pages_with_findings": report.flagged,
         "characters": report.characters,
+        "characters_uncompared": report.uncompared,
         "omitted": ends(report.omitted),
         "invented": ends(report.invented),
         "different": ends(report.different),

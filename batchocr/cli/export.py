@@ -156,6 +156,7 @@ def _tell(done: Exported, to: Path, formats: Sequence[str]) -> None:
         (done.signed, "document", "%s signed, which a change would end: each PDF is a copy without text of ours"),
         (done.hidden_lines, "line", _HIDDEN_LINES),
         (done.without_pages, "document", "%s without a page that could be read"),
+        (done.without_text, "document", "%s without text: no row in the dataset"),
         (done.refused, "document", "%s not exported in full: see above"),
     ):
         if number:

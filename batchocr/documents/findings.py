@@ -50,6 +50,9 @@ class PageComparison:
 
     characters: int
     """Letters and figures that could be compared: those of the table and those omitted."""
+    uncompared: int
+    """Letters and figures that could not be: those that the second reader found in figures, and those of the table in
+    scripts that it does not know."""
     left_out: tuple[LeftOut, ...]
     """What was not compared, each as often as it came."""
     findings: tuple[AuditFinding, ...]

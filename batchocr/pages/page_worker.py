@@ -13,11 +13,11 @@ from functools import partial
 
 from batchocr.data import Completion, Failure, OrientationUse, OutlineEntry, Page, PageSeen
 from batchocr.errors import ChangedError, PageError, TooLargeError
-from batchocr.pages.agreement import agreement_of
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.pdf import PdfDocument
 from batchocr.pages.orientation import orientation_of
 from batchocr.pages.parts import cut_out
+from batchocr.pages.protocol.agreement import agreement_of
 from batchocr.pages.protocol.base import PageProtocol, Reader
 from batchocr.pages.turning import turned_back, turned_page
 from batchocr.processes.channel import Channel, ChannelError

@@ -75,7 +75,7 @@ def _see_page(document: RenderableDocument, index: int, second: Darkness | None)
     except PageError as error:
         return _reason(error), second is not None and bool(second.any())
     if page.lost is None:
-        return None, False
+        return page.doubt and _words(page.doubt), False
     return _words(page.lost), second is not None and _lacks(second, page.image)
 
 

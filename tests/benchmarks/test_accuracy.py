@@ -12,6 +12,7 @@ from PIL import Image
 
 from benchmarks.accuracy import cut_tables
 from benchmarks.accuracy.__main__ import Block, read_pages, score, score_page, summary, worst
+from benchmarks.accuracy.figures import main as count_figures
 from benchmarks.accuracy.olmocr_bench import make_bench
 from benchmarks.accuracy.scoring import goes_in_circles, matched, sentences_lost, table_similarity
 from tests.conftest import ROOT
@@ -94,6 +95,20 @@ def test_rows_of_made_tables_that_a_page_end_cuts_are_whole_again_and_others_sta
     figures = cut_tables.measure([cut_tables.made_table(dice) for _ in range(16)])
     assert figures["cut_rows_whole"] >= 0.85 and figures["whole_rows_joined"] <= 0.03  # of few
     assert figures["two_tables"] == figures["wrong_text"] == 0
+
+
+def test_pages_whose_text_is_called_a_picture_are_counted_and_pictures_that_are_marked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pymupdf.open() as document:
+        for _ in range(2):
+            box = pymupdf.Rect(60, 60, 535, 600)
+            document.new_page(width=595, height=842).insert_textbox(box, "Nobody asked the miller about it. " * 40)
+        document.save(tmp_path / "text.pdf")
+    Image.linear_gradient("L").save(tmp_path / "picture.png")
+    count_figures(["--pages", str(tmp_path / "text.pdf"), "--pictures", str(tmp_path / "picture.png")])
+    counts = json.loads(capsys.readouterr().out)
+    assert [counts[key] for key in ("pages", "found", "pictures", "marked")] == [2, 2, 1, 0]
 
 
 def test_a_bench_for_olmocr_s_scorer_tests_every_page_of_its_pdfs(tmp_path: Path) -> None:

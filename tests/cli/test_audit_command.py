@@ -269,6 +269,20 @@ def test_a_limit_is_not_met_where_nothing_was_compared(limit: str, reader: Lines
     assert log == f"batchocr: warning: nothing was compared, which proves nothing: {limit} cannot be met\n"
 
 
+@pytest.mark.parametrize("limit", ["--max-omitted", "--max-different"])
+def test_a_limit_is_not_met_where_most_letters_could_not_be_compared(
+    limit: str, reader: LinesPool, tmp_path: Path
+) -> None:
+    table, out = make_table(tmp_path, [FIRST, FIRST]), tmp_path / "audit.parquet"
+    stored = open_rows(table)
+    figure = Block("image", (0.0, 0.0, 1.0, 1.0), 0, None)
+    first, *others = stored.rows()
+    parquet.write(table, [first, *(replace(row, blocks=(figure,)) for row in others)], stored.metadata)
+    code, shown, log = said_by("audit", table, "--all", "--out", out, limit, "1")
+    assert (code, "compared   1 page of 3 that were read, 72 letters" in shown) == (3, True)
+    assert f"more than the 72 that could, which proves nothing: {limit} cannot be met" in log
+
+
 @pytest.mark.parametrize(
     ("line", "outcome"),
     [
@@ -394,7 +408,7 @@ def test_the_table_of_an_audit_has_these_columns() -> None:
         ("text_hash", "string", False),
         ("outcome", "string", False),
         ("message", "string", True),
-        *((name, "int64", False) for name in ("characters", "omitted", "invented", "different")),
+        *((name, "int64", False) for name in ("characters", "uncompared", "omitted", "invented", "different")),
         ("weight", "double", False),
         ("left_out", "list<item: string>", False),
     ]

@@ -54,6 +54,7 @@ def test_documents_are_exported_in_each_format_and_counted(run: Run, rows: list[
             (
                 "up_to_date",
                 "without_pages",
+                "without_text",
                 "refused",
                 "vanished",
                 "unclear_blocks",
@@ -95,6 +96,15 @@ def test_a_document_that_the_run_could_not_read_is_no_error_of_the_export_and_to
         assert bool([*Path(f"out-{has_files}").glob("gone*")]) == has_files
         said = run(*asked)[2]
         assert (said.count("1 document without a page that could be read"), "error" in said) == (1, False)
+
+
+def test_a_document_without_text_has_no_row_in_a_dataset_and_is_told(run: Run, tmp_path: Path) -> None:
+    rows = [text_row("a.pdf", 0, block("text", "One.")), text_row("b.pdf", 0, block("image", None))]
+    table = write_table(tmp_path / "t.parquet", rows)
+    asked = (table, "--to", "out", "--input", tmp_path, "--format", "dolma")
+    assert "1 document without text: no row in the dataset" in run(*asked)[2]
+    assert json.loads(run(*asked, "--json")[1])["without_text"] == 1
+    assert "without text" not in run(*asked[:-1], "md")[2]
 
 
 def test_without_input_the_documents_are_where_the_run_found_them(

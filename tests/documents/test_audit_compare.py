@@ -36,6 +36,15 @@ def test_hyphens_quotes_case_ligatures_and_spaces_are_no_difference() -> None:
     assert kinds([block('"The ﬁrst ferry left-at six, as it had everymorning since the bridge fell')], read) == []
 
 
+def test_letters_in_figures_and_in_unknown_scripts_are_counted_as_uncompared() -> None:
+    assert compare_page([block(None, kind="image")], lines(LEFT)).uncompared == len(
+        "".join(filter(str.isalnum, "".join(LEFT)))
+    )
+    assert compare_page([block("Привет, мир")], lines(LEFT)).uncompared == len("Приветмир")
+    assert compare_page([block("\\[ a + b \\]", kind="equation")], lines(LEFT)).uncompared == 0
+    assert compare_page([block(" ".join(LEFT))], lines(LEFT)).uncompared == 0
+
+
 def test_a_line_in_no_block_is_omitted_text() -> None:
     [found] = compare_page([block(" ".join(LEFT))], lines(LEFT) + lines(RIGHT[:1], y=0.5)).findings
     assert (found.kind, found.block, found.second_text, found.characters) == ("omitted", None, RIGHT[0], 35)

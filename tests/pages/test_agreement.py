@@ -7,7 +7,7 @@ import time
 import pytest
 
 from batchocr.data import Block, PlacedWord
-from batchocr.pages.agreement import agreement_of
+from batchocr.pages.protocol.agreement import agreement_of
 
 SENTENCE = "the office informs everyone of the final figures"
 
@@ -54,12 +54,31 @@ def test_only_text_is_compared_and_only_where_the_layer_has_some() -> None:
     layer = words(SENTENCE)
     for other in ("table", "equation", "image", "chart", "code"):
         assert agreement_of(layer, [block("<table></table>", other)]) is None
-    assert agreement_of(layer, [block(r"where \( a_{1} \) is the first of many numbers here")]) is None
     assert agreement_of(layer, [block(None, "list")]) is None
     assert agreement_of(layer, [block(SENTENCE), block("text in a picture", top=0.5)]) == 1.0
     assert agreement_of(layer, []) is None
     assert agreement_of([], [block(SENTENCE)]) is None
     assert agreement_of(words("17"), [block("17", "page_number")]) is None
+
+
+def test_text_with_formulas_is_compared_but_for_these() -> None:
+    layer = words("where ai ≤ √n is the first of all such numbers and n is their sum")
+    read = r"where \( a_{i} \le \sqrt{n} \) is the first of all such numbers and \( n \) is their sum"
+    assert agreement_of(layer, [block(read)]) == 1.0
+    assert agreement_of(layer, [block(read.replace("first of all such numbers", "worst of any odd figures"))]) < 0.8
+    assert agreement_of(layer, [block(r"where \( a_{i} \)")]) < 0.4
+    assert (
+        agreement_of(layer, [block(r"\( w h e r e \quad a i \le \sqrt { n } \text { is the first of all such } \)")])
+        is None
+    )
+
+
+def test_misread_text_with_formulas_is_not_hidden_by_a_heading_that_is_right() -> None:
+    layer = words(SENTENCE, 0.1) + words("where n is the number of all figures that it knows of", 0.5)
+    wrong = block(r"there \( n \) was a man who had never been to sea, nor to the harbour", top=0.4)
+    agreement = agreement_of(layer, [block(SENTENCE, "title"), wrong])
+    assert agreement is not None
+    assert agreement < 0.8
 
 
 def test_a_page_of_any_number_of_words_and_blocks_takes_no_time() -> None:

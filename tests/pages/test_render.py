@@ -98,6 +98,63 @@ def test_a_huge_page_is_capped_and_says_so(tmp_path: Path, size: tuple[int, int]
     assert page.dpi == pytest.approx(3500 / 36_000 * 72)
 
 
+SENTENCE = "The pump in the bay was replaced on 14 March and runs at 1,450 revolutions. "
+
+
+def sheet(font_size: int) -> pymupdf.Document:
+    """An A0 sheet of text, which is drawn at 75 dpi."""
+    document = pymupdf.open()
+    page = document.new_page(width=2384, height=3370)
+    for left in range(100, 2200, 60 * font_size):
+        column = pymupdf.Rect(left, 150, min(2300, left + 58 * font_size), 1400)
+        page.insert_textbox(column, SENTENCE * 30, fontsize=font_size)
+    return document
+
+
+def scanned(document: pymupdf.Document) -> pymupdf.Document:
+    """The same sheet without letters of its own."""
+    scan = pymupdf.open()
+    page = scan.new_page(width=2384, height=3370)
+    page.insert_image(page.rect, stream=document[0].get_pixmap(dpi=100, colorspace=pymupdf.csGRAY).tobytes("png"))
+    return scan
+
+
+@pytest.mark.parametrize("made", [sheet, pytest.param(lambda size: scanned(sheet(size)), id="scanned")])
+@pytest.mark.parametrize(("font_size", "height"), [(9, 9), (24, None)])
+def test_a_sheet_that_is_drawn_too_small_to_be_read_says_so(
+    tmp_path: Path, made: Callable[[int], pymupdf.Document], font_size: int, height: int | None
+) -> None:
+    made(font_size).save(tmp_path / "a.pdf")
+    page = render(tmp_path / "a.pdf", dpi=200)
+    assert (page.image.height, page.lost) == (3500, None)
+    if height is None:
+        assert page.doubt is None
+    else:
+        said = (
+            f"the page was drawn at 75 dpi, to be 3,500 px long, and its letters are about {height} px high: they may"
+        )
+        assert page.doubt == f"{said} be misread; cut it into parts"
+
+
+@pytest.mark.parametrize(("size", "dpi"), [((595, 842), 72), ((2384, 3370), 72)])
+def test_only_a_page_that_is_drawn_smaller_than_asked_for_is_doubted(
+    tmp_path: Path, size: tuple[int, int], dpi: int
+) -> None:
+    document = pymupdf.open()
+    document.new_page(width=size[0], height=size[1]).insert_text((100, 100), SENTENCE, fontsize=8)
+    document.save(tmp_path / "a.pdf")
+    assert render(tmp_path / "a.pdf", dpi=dpi).doubt is None
+
+
+def test_a_large_drawing_without_letters_is_not_doubted(tmp_path: Path) -> None:
+    document = pymupdf.open()
+    page = document.new_page(width=2384, height=3370)
+    page.draw_circle((900, 900), 500)
+    page.draw_line((0, 0), (900, 2000))
+    document.save(tmp_path / "a.pdf")
+    assert render(tmp_path / "a.pdf", dpi=200).doubt is None
+
+
 def test_a_page_without_any_width_is_damaged(tmp_path: Path) -> None:
     path = written(tmp_path / "a.pdf", with_tree(b"/Count 1 /Kids [3 0 R]", b"/MediaBox [0 0 2 100000000]"))
     with pytest.raises(DamagedError, match=r"^the page is too thin to be drawn: 0 × 3500 px"):

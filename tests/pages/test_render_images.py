@@ -8,11 +8,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from batchocr.data import Page
-from batchocr.errors import DamagedError, TooLargeError
+from batchocr.errors import DamagedError, TooLargeError, UnsupportedError
 from batchocr.pages.input.page_pixels import as_page
 from benchmarks.attack.sound_images import png_chunk, tiff
 from tests.pages.rendering import BLACK, BLUE, GREEN, RED, WHITE, opened, pixels, render, written
@@ -50,7 +51,8 @@ def png(width: int, height: int, bit_depth: int, color_type: int, data: bytes, *
 
 
 @pytest.mark.parametrize(
-    "name", ["a.png", "a.bmp", "a.dib", "a.gif", "a.tif", "a.ppm", "a.jp2", "a.j2k", "a.icns", "a.webp", "a.jpg"]
+    "name",
+    ["a.png", "a.bmp", "a.dib", "a.gif", "a.tif", "a.ppm", "a.jp2", "a.j2k", "a.icns", "a.webp", "a.avif", "a.jpg"],
 )
 def test_every_format_is_read_whatever_its_suffix(tmp_path: Path, name: str) -> None:
     options = {"lossless": True} if name.endswith("webp") else {}
@@ -113,6 +115,20 @@ def test_sixteen_bits_lose_their_low_byte(tmp_path: Path) -> None:
     assert greys(render(saved(tmp_path / "a.tif", image))) == [0, 1, 0x80, 255]
     twelve_bits = row("I;16", 0, 0x800, 0xFFF)
     assert greys(render(saved(tmp_path / "b.tif", twelve_bits))) == [0, 0x80, 255]
+
+
+@pytest.mark.parametrize("sample_format", [None, 1])
+def test_levels_of_32_bits_have_no_sign_unless_they_are_said_to(tmp_path: Path, sample_format: int | None) -> None:
+    levels = np.repeat(np.array([0, 2**31 - 1, 2**31, 2**32 - 1], np.uint32), 500)
+    tags = {256: [2000], 257: [1], 258: [32], 259: [1], 262: [1], 277: [1]}
+    tags |= {} if sample_format is None else {339: [sample_format]}
+    page = render(written(tmp_path / "a.tif", tiff(tags, [levels.tobytes()])))
+    assert greys(page)[::500] == pytest.approx([0, 127, 127, 255], abs=1)
+
+
+def test_a_big_tiff_whose_numbers_are_big_endian_is_unsupported(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="big-endian"):
+        opened(written(tmp_path / "a.tif", struct.pack(">2sHHHQ", b"MM", 43, 8, 0, 16) + bytes(64)))
 
 
 def test_sixteen_bits_of_either_byte_order_are_the_same(tmp_path: Path) -> None:
@@ -333,6 +349,12 @@ def test_frames_of_grey_palettes_are_read(tmp_path: Path) -> None:
             assert greys(document.render(index)) == list(frame.get_flattened_data())
 
 
+@pytest.mark.parametrize("brands", [b"heic\0\0\0\0mif1heic", b"mp42\0\0\0\0isommp42", b"mif1\0\0\0\0mif1miaf"])
+def test_other_files_in_the_container_of_avif_are_unsupported(tmp_path: Path, brands: bytes) -> None:
+    with pytest.raises(UnsupportedError, match="neither a PDF nor an image"):
+        opened(written(tmp_path / "a.avif", struct.pack(">L4s", 8 + len(brands), b"ftyp") + brands + bytes(64)))
+
+
 def test_a_header_cut_short_is_damage(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="the header of the image cannot be decoded"):
         opened(written(tmp_path / "a.png", b"\x89PNG\r\n\x1a\n\0\0"))
@@ -350,6 +372,23 @@ def test_an_apng_that_claims_two_billion_frames_has_one_page(tmp_path: Path) -> 
     with closing(opened(written(tmp_path / "a.png", data))) as document:
         assert document.page_count == 1
         assert greys(document.render(0)) == [7]
+
+
+FRAME_CONTROL = (b"fcTL", struct.pack(">LLLLLHHBB", 0, 1, 1, 0, 0, 1, 1, 0, 0))
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        pytest.param([(b"acTL", struct.pack(">II", 0, 0))], id="no frames"),
+        pytest.param([(b"acTL", struct.pack(">II", 2, 0)), (b"fdAT", b"\0\0\0\7x")], id="no control of a frame"),
+        pytest.param([(b"fdAT", b"\0\0\0\7x")], id="a frame without an animation"),
+        pytest.param([FRAME_CONTROL, (b"acTL", b"")], id="wrong order"),
+    ],
+)
+def test_a_whole_png_whose_animation_is_amiss_is_sound(tmp_path: Path, chunks: list[tuple[bytes, bytes]]) -> None:
+    page = render(written(tmp_path / "a.png", png(2, 1, 8, 0, b"\0\7\x90", *chunks)))
+    assert (greys(page), page.lost) == ([7, 0x90], None)
 
 
 def test_a_broken_frame_leaves_the_others(tmp_path: Path) -> None:

@@ -52,6 +52,17 @@ def test_a_words_centre_is_where_it_is_drawn(
     assert low == pytest.approx(expected, abs=0.03)
 
 
+@pytest.mark.parametrize(("x", "y"), [(0.0, 0.0), (0.3, 0.0), (-0.4, 0.2), (1.5, 1.5)])
+def test_text_that_is_drawn_twice_for_bold_or_a_shadow_is_one_text(tmp_path: Path, x: float, y: float) -> None:
+    lines = ["the boats lay side by side,", "and the gulls, the the gulls,", "had had to go, II of II: 1 1 1"]
+    document = pymupdf.open()
+    page = document.new_page(width=400, height=200)
+    for shift_x, shift_y in ((0.0, 0.0), (x, y)):
+        for number, line in enumerate(lines):
+            page.insert_text((40 + shift_x, 50 + 14 * number + shift_y), line, fontsize=11)
+    assert [text for _, _, text in page_of(tmp_path / "a.pdf", document).words] == " ".join(lines).split()
+
+
 def test_text_behind_a_scan_counts(tmp_path: Path) -> None:
     document = pymupdf.open()
     page = document.new_page(width=400, height=200)

@@ -17,9 +17,9 @@ from pymupdf import mupdf
 
 from batchocr.data import Document, Page
 from batchocr.errors import PageError
-from batchocr.pages.agreement import agreement_of
 from batchocr.pages.input import plain_text
 from batchocr.pages.input.render import open_document
+from batchocr.pages.protocol.agreement import agreement_of
 from batchocr.pages.protocol.trusted_text import TrustedText
 from benchmarks.text_layer import text_layers
 from tests.support.page_reading import Reader, line

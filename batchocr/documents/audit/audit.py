@@ -30,8 +30,8 @@ from batchocr.processes.worker import Loss
 from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.opened import StoredRows, TableNames, open_rows
 
-_REVISION: Final = "2"
-"""Goes up when the same lines would give other findings."""
+_REVISION: Final = "3"
+"""Goes up when the same lines would give other findings or counts."""
 
 Keep = Callable[[AuditedPage], None]
 
@@ -55,6 +55,8 @@ class AuditReport:
     """Pages with a finding."""
     characters: int
     """Of the pages that were compared."""
+    uncompared: int
+    """Characters that could not be compared, of all pages."""
     omitted: Interval
     """The share that the page has and the table has not."""
     invented: Interval
@@ -81,6 +83,7 @@ class AuditReport:
             num_unreadable=outcomes["unreadable"],
             flagged=sum(bool(page.findings) for page in compared),
             characters=sum(page.characters for page in compared),
+            uncompared=sum(page.uncompared for page in pages),
             omitted=share_interval(((page.omitted, page.characters) for page in compared), num_with_text),
             invented=share_interval(((page.invented, page.characters) for page in compared), num_with_text),
             different=share_interval(((page.different, page.characters) for page in compared), num_with_text),
@@ -208,6 +211,7 @@ def _compared(position: int, row: PageResult, ended: object) -> AuditedPage:
         text_hash(row),
         outcome="compared" if found.characters else "uncompared" if has_text else "empty",
         characters=found.characters,
+        uncompared=found.uncompared,
         omitted=characters("omitted"),
         invented=characters("invented"),
         different=characters("number", "different"),

@@ -42,7 +42,8 @@ class AuditedPage:
     `unreadable`: `message` says why."""
     message: str | None = None
     characters: int = 0
-    """As in PageComparison."""
+    """As in PageComparison; `uncompared` likewise."""
+    uncompared: int = 0
     omitted: int = 0
     """How many characters the findings of text omitted concern."""
     invented: int = 0

@@ -42,7 +42,7 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComp
     """Compare the blocks of a row with the lines that the second reader found on its page."""
     left_out: list[LeftOut] = []
     gaps: list[TextGap] = []
-    characters = 0
+    characters = uncompared = 0
     within = by_block(lines, blocks)
     for index, block in enumerate(blocks):
         reason = _why_left_out(block)
@@ -51,6 +51,7 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComp
             if reason != "formula":
                 kind: LeftOut = "figure_line" if reason == "figure" else "script_line"
                 left_out += [kind for line in within[index] if line.text]
+            uncompared += len(letters_of(_uncompared(reason, block, within[index])).folded)
             continue
         gaps += _gaps_of(index, block, within[index], left_out)
         characters += len(letters_of(_plain(block)).folded)
@@ -58,7 +59,7 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComp
     strike_out(gaps)
     findings = tuple(judged_together(gaps))
     characters += sum(finding.characters for finding in findings if finding.kind == "omitted")
-    return PageComparison(characters, tuple(left_out), findings)
+    return PageComparison(characters, uncompared, tuple(left_out), findings)
 
 
 def _why_left_out(block: Block) -> LeftOut | None:
@@ -69,6 +70,13 @@ def _why_left_out(block: Block) -> LeftOut | None:
     if block.content and not is_of_known_script(block.content):
         return "script"
     return None
+
+
+def _uncompared(reason: LeftOut, block: Block, lines: Sequence[ReadLine]) -> str:
+    """The text of a block that is left out, as far as one of the two can read it. Formulas are no text."""
+    if reason == "figure":
+        return "\n".join(line.text for line in lines if line.score >= MIN_LINE_SCORE)
+    return _plain(block) if reason == "script" else ""
 
 
 def _plain(block: Block) -> str:

@@ -44,13 +44,16 @@ class Dataset:
         self._num_files = 0
         self._begin_file()
 
-    def add(self, lines: Iterable[File]) -> None:
-        """Add what `files` yields. Raises OutputError."""
+    def add(self, lines: Iterable[File]) -> bool:
+        """Add what `files` yields; False if that is nothing. Raises OutputError."""
+        has_text = False
         for line in lines:
+            has_text = True
             self._packed += self._packer.compress(line.data)
             self._num_bytes += len(line.data)
             if self._num_bytes >= _FILE_BYTES:
                 self._write_file()
+        return has_text
 
     def finish(self) -> None:
         """Write the last file, and remove those that an earlier export had more. Raises OutputError."""

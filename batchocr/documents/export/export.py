@@ -48,6 +48,8 @@ class Exported:
     """Documents of which no file had to be written."""
     without_pages: int = 0
     """Documents without a page, such as those that the run could not open: no file in the formats that show pages."""
+    without_text: int = 0
+    """Documents without text, which have no row in a dataset."""
     refused: int = 0
     """Documents of which a file could not be put in its place."""
     vanished: int = 0
@@ -186,7 +188,7 @@ class Export:
         with writing_temporary(), tempfile.TemporaryFile() as figures.text.words:
             for format, made in files.items():
                 if format == DATASET:
-                    dataset.add(made)
+                    done.without_text += not dataset.add(made)
                     results.add("written")
                     continue
                 try:

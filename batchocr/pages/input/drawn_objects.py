@@ -33,6 +33,7 @@ _NOT_DRAWN = re.compile(
 """References to what is not part of the page, or is never drawn, or done without, as a space to blend colours in."""
 
 _CHECKED_IMAGE = re.compile(r"(?=.*/Subtype ?/Image\b)(?=.*/Filter\b.*?/(Flate|DCT)Decode\b)", re.DOTALL)
+_NONE = re.compile(r"/Separation ?/None\b")
 _FORM = re.compile(r"/Subtype ?/Form\b")
 _INLINE_JPEG = re.compile(rb"\bBI\b[^I]*?/F(?:ilter)?\s*(\[[^\]]*?/DCT\w*\s*\]|/DCT\w*).*?\bID\s(.*?)\sEI\b", re.DOTALL)
 _INLINE_DEFLATED = re.compile(rb"\bBI\s[^I]*?/Fl")
@@ -60,6 +61,7 @@ class _Object:
     is_checked_image: bool
     is_jbig2: bool
     is_form: bool
+    may_have_odd_ink: bool
     references: frozenset[int]
     """The numbers of what is drawn with it."""
 
@@ -95,6 +97,11 @@ class DrawnObjects:
         for number in references(" ".join([inherited_text(self._document, page, "Resources"), *texts])):
             if resolved_text(self._document, number, "OCGs") == "[]":
                 self._document.xref_set_key(number, "OCGs", "null")
+
+    def may_have_odd_ink(self, page: int) -> bool:
+        """Whether a page may have what `odd_ink` finds: a font that is not in the file, or the colour None."""
+        drawn = (self._object(number).may_have_odd_ink for number in self._drawn_with(page))
+        return any(drawn) or _may_have_odd_ink(inherited_text(self._document, page, "Resources"))
 
     def are_inflated(self, page: int) -> bool:
         """Whether all deflated streams that the page is drawn with are sound, though they may not end as they should;
@@ -154,6 +161,7 @@ class DrawnObjects:
                 is_checked_image=bool(_CHECKED_IMAGE.match(text)),
                 is_jbig2="/JBIG2Decode" in text,
                 is_form=bool(_FORM.search(text)),
+                may_have_odd_ink=_may_have_odd_ink(text),
                 references=frozenset(_drawn(text)),
             )
         return self._objects[number]
@@ -207,6 +215,10 @@ def _is_intact(data: bytes, filters: str, size: tuple[int, int] | None = None) -
         plain = data if data.startswith(JPEG_SIGNATURE) else unpacked(data, f"[{' '.join(names[:-1])}]")
         return (False, 0) if plain is None else (fault_of_jpeg(plain, size) is None, len(plain) * _JPEG_RATIO)
     return _inflates(data, _MAX_UNPACKED) if names[0] in _DEFLATE_FILTERS else (True, 0)
+
+
+def _may_have_odd_ink(text: str) -> bool:
+    return ("/FontName" in text and "/FontFile" not in text) or _NONE.search(text) is not None
 
 
 def _drawn(text: str) -> set[int]:

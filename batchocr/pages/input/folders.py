@@ -22,7 +22,7 @@ from batchocr.pages.input.globs import Bounds, PathKey, is_folder, natural_key, 
 from batchocr.storage.members import is_container
 
 SUFFIXES = (
-    *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
+    *(".pdf", ".png", ".jpg", ".jpeg", ".jfif", ".webp", ".avif", ".avifs", ".bmp", ".dib", ".jp2", ".j2k", ".jpx"),
     *(".tif", ".tiff", ".gif", ".icns", ".pnm", ".ppm", ".pgm", ".pbm"),
 )
 """What counts as a document in a folder. A file that is itself an INPUT is read whatever its suffix."""

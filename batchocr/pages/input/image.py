@@ -1,4 +1,4 @@
-"""Image files as pages, through Pillow: one page per frame of a TIFF or GIF, one page for any other format."""
+"""Image files as pages, through Pillow: one page for each frame, or picture, of the formats that have several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL.TiffImagePlugin import COLORMAP, TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError, UnsupportedError
-from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_picture
+from batchocr.pages.input.frames import TiffFile, gif_frames, pnm_images, tiff_directories, webp_picture
 from batchocr.pages.input.image_faults import (
     END_OF_JPEG,
     JPEG_SIGNATURE,
@@ -23,14 +23,15 @@ from batchocr.pages.input.image_faults import (
     fault_found_by_mupdf,
     fault_of_jpeg,
     fault_of_webp,
+    still_png,
     words_of_libtiff,
 )
 from batchocr.pages.input.page_pixels import DECODING_ERRORS, MAX_EDGE, as_page, doubt_of, load, page_size
 from batchocr.pages.input.tiff_pieces import fault_of_tiff
 
-FORMAT_NAMES = "PNG, JPEG, JPEG 2000, WebP, TIFF, GIF, BMP, ICNS, PPM"
+FORMAT_NAMES = "PNG, JPEG, JPEG 2000, WebP, AVIF, TIFF, GIF, BMP, ICNS, PPM"
 
-_FORMATS = ("BMP", "DIB", "GIF", "ICNS", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+_FORMATS = ("AVIF", "BMP", "DIB", "GIF", "ICNS", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """The Pillow plugins that may see a file. Others do more than decode: the one for EPS starts Ghostscript."""
 
 _SIGNATURES = (
@@ -46,9 +47,12 @@ _SIGNATURES = (
     *(b"P%d%c" % (kind, space) for kind in range(1, 7) for space in b" \t\r\n"),  # PBM, PGM, PPM
 )
 
+_OTHER_SIGNATURES = re.compile(rb"RIFF.{4}WEBP|.{4}ftyp(.{4}){0,9}avi[fs]", re.DOTALL)
+"""WebP; AVIF, which is one of the brands of its container. Source: ISO/IEC 14496-12, FileTypeBox."""
+
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
-_OTHER_KIND = re.compile(r"unknown pixel mode|Unsupported BMP .*|cannot handle \d+-\w+ .*|.* support is not configured")
+_OTHER_KIND = re.compile(r"unknown pixel mode|Unsupported BMP .*|cannot handle \d+-\w+ .*|.* support (is )?not \w+")
 """What Pillow and libtiff say of sound images whose pixels or encodings they do not know."""
 
 _SMALL_EDGE = 550
@@ -61,8 +65,7 @@ Image.WARN_POSSIBLE_FORMATS = True
 
 
 class ImageDocument:
-    """An image file: a page for each frame of a GIF, one page of any other format. One more, not in num_frames,
-    says that the file is cut off."""
+    """An image file: a page for each of its frames. One more, not in num_frames, says that the file is cut off."""
 
     def __init__(self, path: str, format_name: str, num_frames: int = 1, *, complete: bool = True) -> None:
         self.format = format_name
@@ -98,8 +101,9 @@ class ImageDocument:
         if image.format == "JPEG":
             return fault_of_jpeg(Path(self._path).read_bytes())
         if image.format in ("PNG", "ICNS", "GIF") and self.page_count == 1:
-            return fault_found_by_mupdf(Path(self._path).read_bytes())
-        return fault_of_webp(webp_picture(self._path)) if image.format == "WEBP" else None
+            data = Path(self._path).read_bytes()
+            return fault_found_by_mupdf(still_png(data) if image.format == "PNG" else data)
+        return fault_of_webp(webp_picture(self._path, image.tell())) if image.format == "WEBP" else None
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; of an animation, the first frame stands for all."""
@@ -162,6 +166,26 @@ class TiffDocument(ImageDocument):
             yield image
 
 
+class PnmDocument(ImageDocument):
+    """A PNM: a page for each of its images."""
+
+    def __init__(self, path: str) -> None:
+        self._bounds = pnm_images(path)
+        super().__init__(path, "PPM", len(self._bounds) - 1)
+
+    def render(self, page_index: int, dpi: int | None = None) -> Page:
+        with self.opened(page_index) as image:
+            return _page_of(image, _decode(image), doubt_of(image))
+
+    @contextmanager
+    def opened(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
+        start, end = self._bounds[page_index : page_index + 2]
+        with refusals(), open(self._path, "rb") as file:
+            file.seek(start)
+            with Image.open(io.BytesIO(file.read(end - start)), formats=("PPM",)) as image:
+                yield image
+
+
 def _page_of(image: Image.Image, fault: str | None, doubt: str | None) -> Page:
     """The page of a decoded image, with its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
     page = as_page(image)
@@ -174,29 +198,36 @@ def _page_of(image: Image.Image, fault: str | None, doubt: str | None) -> Page:
 
 def begins_like_an_image(head: bytes) -> bool:
     """Return whether the first bytes of a file are those of a format read here."""
-    return head.startswith(_SIGNATURES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
+    return head.startswith(_SIGNATURES) or _OTHER_SIGNATURES.match(head) is not None
 
 
 def open_image(path: str) -> ImageDocument:
     """Return the image file at `path`.
 
-    Extra frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion; those of a
-    WebP are no pages either.
+    Extra frames of a JPEG are previews and gain maps; those of an APNG are only claimed, up to two billion.
 
-    Raises DamagedError, TooLargeError, UnreadableError, PageOutOfMemoryError.
+    Raises DamagedError, UnsupportedError, TooLargeError, UnreadableError, PageOutOfMemoryError.
     """
     with refusals(), _open(path) as image:
         if image.format == "TIFF":
             return TiffDocument(path)
+        if image.format == "PPM":
+            return PnmDocument(path)
         format_name = image.format or "image"
-    num_frames, complete = gif_frames(path) if format_name == "GIF" else (1, True)
+        num_frames = int(getattr(image, "n_frames", 1)) if format_name in ("WEBP", "AVIF") else 1
+    num_frames, complete = gif_frames(path) if format_name == "GIF" else (num_frames, True)
     return ImageDocument(path, format_name, max(1, num_frames), complete=complete)
 
 
 def _open(path: str) -> ImageFile.ImageFile:
     with open(path, "rb") as file:
-        if file.read(len(JPEG_SIGNATURE)) == JPEG_SIGNATURE:  # without the mark of its end Pillow leaves out the rest
+        head = file.read(len(PNG_SIGNATURE))
+        if head.startswith(JPEG_SIGNATURE):  # without the mark of its end Pillow leaves out the rest
             return Image.open(io.BytesIO(Path(path).read_bytes() + END_OF_JPEG), formats=_FORMATS)
+        if head == PNG_SIGNATURE:
+            return Image.open(io.BytesIO(still_png(Path(path).read_bytes())), formats=_FORMATS)
+    if head.startswith(b"MM\x00+"):
+        raise UnsupportedError("a BigTIFF whose numbers are big-endian is not read: save it as TIFF or PNG first")
     return Image.open(path, formats=_FORMATS)
 
 

@@ -24,6 +24,10 @@ _UNNEEDED: Final = 8
 
 _OTHER_LENGTH: Final = "its picture ends elsewhere than its data"
 PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+_ANIMATION: Final = (b"acTL", b"fcTL", b"fdAT")
+_PNG_CHUNK_BYTES: Final = 12
+"""Of a chunk's length, name and checksum."""
+
 JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
 END_OF_JPEG: Final = b"\xff\xd9"
 """Ignored where there is one before."""
@@ -80,6 +84,17 @@ def fault_of_webp(chunk: bytes) -> str | None:
     except OSError:
         return None
     return _OTHER_LENGTH
+
+
+def still_png(data: bytes) -> bytes:
+    """A PNG without the chunks of an animation, which are no pages: in a whole picture they may be amiss."""
+    kept, position = [data[: len(PNG_SIGNATURE)]], len(PNG_SIGNATURE)
+    while position < len(data):
+        end = position + _PNG_CHUNK_BYTES + int.from_bytes(data[position : position + 4])
+        if data[position + 4 : position + 8] not in _ANIMATION:
+            kept.append(data[position:end])
+        position = end
+    return b"".join(kept)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps
+from PIL.TiffImagePlugin import BITSPERSAMPLE, SAMPLEFORMAT
 
 DECODING_ERRORS = (
     *(OSError, SyntaxError, ValueError, TypeError, EOFError, ArithmeticError, LookupError, NotImplementedError),
@@ -155,6 +156,8 @@ def _narrowed(image: Image.Image) -> Image.Image:
     which do not tell what is white, the darkest level becomes 0 and the brightest 255.
     """
     wide = image if image.mode == "F" else image.convert("I")
+    if _is_unsigned(image):
+        wide = Image.fromarray(np.asarray(wide).view(np.uint32).astype(np.float32))
     levels = _finite_levels(wide)
     darkest, brightest = _without_outliers(levels)
     if image.mode.startswith("I;16") or image.format == "PPM":
@@ -168,6 +171,12 @@ def _narrowed(image: Image.Image) -> Image.Image:
     grey.info.pop("transparency", None)  # it is on the old scale
     is_inverted = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _MIN_IS_WHITE
     return ImageOps.invert(grey) if is_inverted else grey
+
+
+def _is_unsigned(image: Image.Image) -> bool:
+    """Whether the levels of a TIFF have 32 bits and no sign, which Pillow takes for one."""
+    tags = getattr(image, "tag_v2", {})
+    return image.mode == "I" and tags.get(BITSPERSAMPLE) == (32,) and tags.get(SAMPLEFORMAT, (1,)) == (1,)
 
 
 def _finite_levels(wide: Image.Image) -> NDArray[Any]:

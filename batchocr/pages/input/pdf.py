@@ -21,14 +21,19 @@ from batchocr.data import NO_LETTERS, OutlineEntry, Page, PageSeen, TextLayerUse
 from batchocr.errors import DamagedError, EncryptedError, PageOutOfMemoryError, UnsupportedError
 from batchocr.pages.input.drawn_objects import DrawnObjects
 from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings, lost_content, reason_of
+from batchocr.pages.input.odd_ink import odd_ink
 from batchocr.pages.input.outline import PdfFile, read_outline
-from batchocr.pages.input.page_pixels import MAX_EDGE
+from batchocr.pages.input.page_pixels import LEAST_DPI, MAX_EDGE
 from batchocr.pages.input.page_tree import count_pages, require_meant_to_be_empty
 from batchocr.pages.input.pdf_objects import object_text, resolved_text, value_text
 from batchocr.pages.input.plain_text import plain_glyphs
-from batchocr.pages.input.text_layer import text_on
+from batchocr.pages.input.text_layer import font_size, text_on
+from batchocr.pages.writing import line_height
 
 _POINTS_PER_INCH = 72
+_LEAST_HEIGHT = 10 * LEAST_DPI / _POINTS_PER_INCH
+"""Px of letters of 10 pt at the least resolution. The sample model misreads many words below 20."""
+
 _TEXT_BLOCK = 0
 """MuPDF's number for a block that is no image."""
 
@@ -114,15 +119,15 @@ class PdfDocument:
                 raise DamagedError(f"the page is too thin to be drawn: {pixmap.width} × {pixmap.height} px")
             image = Image.frombytes("RGB", (pixmap.width, pixmap.height), pixmap.samples_mv)
         has_spoken = bool(all_warnings())
-        lost = self._lost(number)
+        lost = self._lost(number, drawn)
         if lost is not None and len(image.getcolors() or ()) == 1:
             raise DamagedError(f"nothing of the page can be drawn: {lost}")
         # Last, for what MuPDF may say about the text is not about what was drawn.
         words, letters_run = ((), NO_LETTERS) if self._text_layer == "off" else text_on(drawn)
         glyphs = plain_glyphs(drawn, scale) if with_glyphs or self._text_layer == "trust" else ()
+        doubt = _doubt_of(drawn, image, scale) if scale < (dpi or self._dpi) / _POINTS_PER_INCH else None
         self._is_altered = has_spoken
-        drawn_dpi = scale * _POINTS_PER_INCH
-        return Page(image, drawn_dpi, lost, words=words, glyphs=glyphs, letters_run=letters_run)
+        return Page(image, scale * _POINTS_PER_INCH, lost, doubt, words, letters_run, glyphs)
 
     def look(self, page_index: int) -> PageSeen:
         """Return what the page is like; its text is that which MuPDF takes it to have."""
@@ -184,14 +189,27 @@ class PdfDocument:
             raise DamagedError("the page has no size")
         return min((dpi or self._dpi) / _POINTS_PER_INCH, MAX_EDGE / long_side)
 
-    def _lost(self, page: int) -> str | None:
+    def _lost(self, page: int, drawn: pymupdf.DisplayList) -> str | None:
         """What the page just drawn lacks, in words; None if it lacks nothing. page: the number of its object."""
         said = lost_content(all_warnings(), cut_off=self._cut_off)
         faults = [*self._faults, *self._objects.faults(page)]
         checks = {_ENDS_EARLY: self._objects.are_inflated, _JPEG_ENDS_EARLY: self._objects.are_intact}
         if said in checks and not (faults or self._cut_off) and checks[said](page):
-            return None
-        return "; ".join(filter(None, [*faults, said])) or None
+            said = None
+        odd = odd_ink(drawn) if self._objects.may_have_odd_ink(page) else []
+        return "; ".join(filter(None, [*faults, *odd, said])) or None
+
+
+def _doubt_of(drawn: pymupdf.DisplayList, image: Image.Image, scale: float) -> str | None:
+    """Why the letters of a page that had to be drawn smaller than asked for may not be read, in words."""
+    in_points = font_size(drawn)
+    height = line_height(image) if in_points is None else in_points * scale
+    if height is None or height >= _LEAST_HEIGHT:
+        return None
+    return (
+        f"the page was drawn at {scale * _POINTS_PER_INCH:.0f} dpi, to be {MAX_EDGE:,} px long, and its letters are "
+        f"about {height:.0f} px high: they may be misread; cut it into parts"
+    )
 
 
 def _faults_of_file(path: str) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any, Final
 
 import pymupdf
@@ -16,32 +17,48 @@ _MAX_LETTERS = 100_000
 """A page with more has no words: a dense newspaper page has 25,000 letters. They are counted before they become words,
 as two million words take 600 MB."""
 
+_NEAR = 8
+"""Points between equal words, of which some may be drawn twice."""
+
+
 _STRAIGHT: Final = 0.9
 """The least cosine of the angle between a line and one of the four directions in which it may run."""
 
 
 def text_on(drawn: pymupdf.DisplayList) -> tuple[tuple[PlacedWord, ...], LettersRun]:
-    """The words on a page in the file's order, and how its letters run; none if MuPDF cannot extract them. drawn: what
-    the page was drawn from, so that it is not interpreted again. Takes 2 ms on average, of a dense page 3."""
-    try:
-        text = pymupdf.TextPage(drawn.get_textpage(pymupdf.TEXT_MEDIABOX_CLIP))
-        if _num_letters(text) > _MAX_LETTERS:
-            return (), NO_LETTERS
-        found = text.extractWORDS()
-        letters_run = _letters_run(text, found)
-        x0, y0, x1, y1 = drawn.rect
-    except (MemoryError, SystemError, *REFUSALS):  # SystemError: PyMuPDF goes on when Python's memory is at its end
-        return (), NO_LETTERS
+    """The words on a page in the file's order, those drawn twice once, and how its letters run; none if MuPDF cannot
+    extract them. drawn: what the page was drawn from, so that it is not interpreted again. Takes 2 ms on average, of a
+    dense page 3."""
+    found, letters_run = _extracted(drawn, _words_and_run) or ((), NO_LETTERS)
+    x0, y0, x1, y1 = drawn.rect
     width, height = 2 * (x1 - x0), 2 * (y1 - y0)
     words = tuple(
         ((left + right - 2 * x0) / width, (top + bottom - 2 * y0) / height, text)
-        for left, top, right, bottom, text, _, _, _ in found
+        for left, top, right, bottom, text, *_ in _drawn_once(found)
     )
     return words, letters_run
 
 
-def _letters_run(page: pymupdf.TextPage, words: Iterable[Any]) -> LettersRun:
-    """As in Page. words: PyMuPDF's, each with its text and the numbers of its block and line."""
+def font_size(drawn: pymupdf.DisplayList) -> float | None:
+    """The usual size of the page's letters, in points; None if it has none."""
+    page = _extracted(drawn, pymupdf.TextPage.extractDICT) or {"blocks": ()}
+    spans = [span for block in page["blocks"] for line in block.get("lines", ()) for span in line["spans"]]
+    sizes = [span["size"] for span in spans for _ in span["text"].replace(" ", "")]
+    return median(sizes) if sizes else None
+
+
+def _extracted(drawn: pymupdf.DisplayList, extract: Callable[[pymupdf.TextPage], Any]) -> Any:
+    """What is extracted of a page's text; None if there is too much of it, or MuPDF fails."""
+    try:
+        text = pymupdf.TextPage(drawn.get_textpage(pymupdf.TEXT_MEDIABOX_CLIP))
+        return extract(text) if _num_letters(text) <= _MAX_LETTERS else None
+    except (MemoryError, SystemError, *REFUSALS):  # SystemError: PyMuPDF goes on when Python's memory is at its end
+        return None
+
+
+def _words_and_run(page: pymupdf.TextPage) -> tuple[Sequence[Any], LettersRun]:
+    """MuPDF's words, and how the letters run."""
+    words = page.extractWORDS()
     letters: Counter[tuple[int, int]] = Counter()
     for *_, text, block, line, _ in words:
         letters[block, line] += len(text)
@@ -49,13 +66,29 @@ def _letters_run(page: pymupdf.TextPage, words: Iterable[Any]) -> LettersRun:
     for block_number, block in enumerate(page.this):
         for line_number, line in enumerate(block) if block.m_internal.type == mupdf.FZ_STEXT_BLOCK_TEXT else ():
             if (first := line.m_internal.first_char) and not first.argb >> 24:
-                return NO_LETTERS
+                return words, NO_LETTERS
             x, y = line.m_internal.dir.x, line.m_internal.dir.y
             if line.m_internal.wmode:  # set from top to bottom, letters upright
                 x, y = y, -x
             for turns, along in enumerate((x, y, -x, -y)):
                 found[turns] += letters[block_number, line_number] * (along > _STRAIGHT)
-    return found[0], found[1], found[2], found[3]
+    return words, (found[0], found[1], found[2], found[3])
+
+
+def _drawn_once(words: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+    """The words of MuPDF's list but for those that stand where the same word does, which makes letters bold, or gives
+    them a shadow."""
+    if len({(word[4], word[0] // _NEAR, word[1] // _NEAR) for word in words}) == len(words):
+        return words
+    kept, places = list[tuple[Any, ...]](), set[tuple[str, int, int]]()
+    for word in words:
+        left, top, right, bottom, text, *_ = word
+        side = max(1.0, min(right - left, bottom - top) / 4)
+        column, row = int(left / side), int(top / side)
+        if places.isdisjoint((text, column + x, row + y) for x in (-1, 0, 1) for y in (-1, 0, 1)):
+            kept.append(word)
+            places.add((text, column, row))
+    return kept
 
 
 def _num_letters(page: pymupdf.TextPage) -> int:

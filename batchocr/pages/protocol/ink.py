@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
 from PIL import Image, ImageChops, ImageFilter
 
 from batchocr.data import Box
+from batchocr.pages.writing import lines_in
 
 _LONG_SIDE: Final = 512
 """Of the samples that stand for a page: one in 4.6 by 4.6 px at 200 dpi."""
@@ -26,6 +28,13 @@ _BLANK: Final = 0.0002
 _LEAST_SHARE: Final = 0.02
 _LEAST_SAMPLES: Final = 6
 """Of a box with text. In the text blocks of real pages 12 % of the samples are ink; of a page number, some ten."""
+
+_STRIPS: Final = (24, 72)
+"""Samples across the strips in which lines of writing are looked for: of small letters, and of large ones."""
+
+_WRITING: Final = 0.5
+"""So much of a figure's ink is in lines of writing if it looks like that. Of 594 figures of papers 5 % have more, half
+of them text in a frame; of blocks of text 95 % have more, of old newspapers, whose lines are 5 samples apart, 37 %."""
 
 _IS_INK: Final = [255 if difference > _CONTRAST else 0 for difference in range(256)]
 
@@ -60,6 +69,20 @@ class Ink:
         """Whether a box has as much ink as one with text: more than specks, or than the edges of its neighbours."""
         crop = self._marks.crop(self._place(box, border=0))
         return _count(crop) >= max(_LEAST_SAMPLES, _LEAST_SHARE * crop.width * crop.height)
+
+    def amount(self, boxes: Iterable[Box], others: Iterable[Box] = ()) -> int:
+        """How many samples of ink are in the boxes and in none of the others."""
+        chosen = Image.new("L", self._marks.size)
+        for level, border, places in ((255, 0, boxes), (0, 1, others)):
+            for box in places:
+                chosen.paste(level, self._place(box, border=border))
+        return self._marks.histogram(chosen)[255]
+
+    def is_writing(self, box: Box) -> bool:
+        """Whether the ink in a box looks like lines of writing, across or down."""
+        marks = np.asarray(self._marks.crop(self._place(box, border=0))) > 0
+        in_lines = (sum(num for _, num in lines_in(side, strip)) for side in (marks, marks.T) for strip in _STRIPS)
+        return max(in_lines) > _WRITING * int(marks.sum())
 
     def _place(self, box: Box, *, border: int) -> tuple[int, int, int, int]:
         """The samples of a box, with so many more on each side."""

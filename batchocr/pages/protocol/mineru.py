@@ -32,6 +32,7 @@ from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sam
 from batchocr.errors import RefusedError
 from batchocr.pages.protocol.base import Reader
 from batchocr.pages.protocol.detected_layout import detected_blocks
+from batchocr.pages.protocol.figures import shares_in_figures
 from batchocr.pages.protocol.ink import Ink
 from batchocr.pages.protocol.markdown import to_markdown
 from batchocr.pages.protocol.rescue import has_running_text, is_lost, rescued_texts
@@ -190,6 +191,7 @@ class MinerUProtocol:
         shortfalls += block_shortfalls(processed, unparsed, ink)
         read = tuple(_to_block(block) for block in processed)
         answers = [layout, *completions]
+        ink_in_figures, writing_in_figures = shares_in_figures(read, ink)
         return Reading(
             markdown=to_markdown(read),
             blocks=read,
@@ -198,6 +200,8 @@ class MinerUProtocol:
             error_message="; ".join(shortfalls) or None,
             rescued_blocks=sum(_TRUSTED in block and COMPLETION in block for block in processed),
             ink_outside=ink.share_outside(block.bbox for block in read),
+            ink_in_figures=ink_in_figures,
+            writing_in_figures=writing_in_figures,
             layout_confidence=layout.mean_probability,
             layout_min_logprob=layout.min_logprob,
         )

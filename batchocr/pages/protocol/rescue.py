@@ -14,7 +14,7 @@ from mineru_vl_utils.structs import ContentBlock
 from rapidfuzz.distance import Levenshtein
 
 from batchocr.data import Completion, Page
-from batchocr.pages.agreement import letters_compared
+from batchocr.pages.protocol.agreement import letters_compared
 from batchocr.pages.protocol.trusted_text import NO_TEXT, TrustedText
 
 _LEAST_LETTERS: Final = 20

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from batchocr.pages.writing import Marks, runs_of
+
 _LEAST_CONTRAST: Final = 24
 """Levels between ink and paper; less is paper alone."""
 
@@ -21,8 +23,6 @@ _NUM_STRIPS: Final = 24
 
 _LEVEL: Final = 1.05
 """By how much rows must be sharper for a slope to be taken."""
-
-Marks = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +110,6 @@ def levelled(marks: Marks, slope: float) -> Marks:
     height, width = marks.shape
     rows = np.arange(height)[:, None] + np.rint(slope * (np.arange(width) - width / 2)).astype(int)[None, :]
     return np.asarray(marks[rows.clip(0, height - 1), np.arange(width)[None, :]] & (rows >= 0) & (rows < height))
-
-
-def runs_of(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """The [start, end) of each run of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def ink_rows(marks: Marks) -> list[InkRow]:

@@ -16,7 +16,6 @@ from batchocr.data import Block, PageResult, around
 from batchocr.documents.assembly.tables import RAISED, cell_text, clean_table
 from batchocr.documents.export.placing.ink import (
     InkRow,
-    Marks,
     ink_rows,
     levelled,
     marks_in,
@@ -32,6 +31,7 @@ from batchocr.pages.protocol.sanitize import harmless_characters
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.letters import WIDE, advance, drawn_order
 from batchocr.pages.searchable.placed_text import BlockWords, Box, PlacedLine, Word
+from batchocr.pages.writing import Marks
 
 _MARGIN_PX: Final = 3
 """Letters often reach over the edge of their block."""

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchocr.documents.assembly.tables import TableCells
-from batchocr.documents.export.placing.ink import InkRow, Marks, ink_rows, runs_of
+from batchocr.documents.export.placing.ink import InkRow, ink_rows
 from batchocr.documents.export.placing.lines import cheapest_pieces
 from batchocr.pages.searchable.letters import advance
+from batchocr.pages.writing import Marks, runs_of
 
 _CROSSED: Final = 0.2
 """The share of rows, those of headings over several columns, that may cross a gap between columns."""

@@ -7,15 +7,13 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
-from rapidfuzz.distance import Levenshtein
+from rapidfuzz.distance import LCSseq, Levenshtein
 
 from batchocr.data import Block, PlacedWord
+from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
 _OTHER_THAN_TEXT: Final = {"table", "equation", "image", "chart", "code", "algorithm", "formula_number"}
 """Types whose content is not the letters that are seen, or not in their order."""
-
-_FORMULA: Final = r"\("
-"""Begins a formula in text: it is LaTeX here, and glyphs there."""
 
 _LEAST_LETTERS: Final = 20
 """Fewer, such as the number of a page, say nothing about it."""
@@ -29,24 +27,34 @@ _NOT_COMPARED: Final = re.compile(r"[\s\u00ad\u2010-\u2015\u2212-]+")
 
 def agreement_of(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> float | None:
     """The share of letters that are the same in blocks of text and in the words whose centres lie in them, by edit
-    distance, from 0 to 1. Blocks without words, or with formulas, do not count; None if nothing is left to compare."""
+    distance, from 0 to 1. Blocks without words do not count; None if nothing is left to compare."""
     texts = [
         block
         for block in blocks
-        if block.content is not None
-        and block.type not in _OTHER_THAN_TEXT
-        and _FORMULA not in block.content
-        and block.text_source != "page"
+        if block.content is not None and block.type not in _OTHER_THAN_TEXT and block.text_source != "page"
     ]
     if len(words) * len(texts) > _MOST_WORK:
         return None
     num_letters, distance = 0, 0
     for block, said in _words_in(words, texts):
-        layer, read = letters_compared(said), letters_compared(block.content or "")
-        if layer:
-            num_letters += max(len(layer), len(read))
-            distance += Levenshtein.distance(layer, read)
+        if layer := letters_compared(said):
+            num_compared, num_different = _compared(layer, block.content or "")
+            num_letters += num_compared
+            distance += num_different
     return round(1 - distance / num_letters, 4) if num_letters >= _LEAST_LETTERS else None
+
+
+def _compared(layer: str, content: str) -> tuple[int, int]:
+    """How many letters of a block are compared, and how many of them differ.
+
+    A formula is LaTeX here and glyphs there: as many letters of the layer as its LaTeX has are not compared.
+    """
+    read = letters_compared(INLINE_FORMULA.sub("", content))
+    num_of_formulas = len(letters_compared(content)) - len(read)
+    if not num_of_formulas:
+        return max(len(layer), len(read)), Levenshtein.distance(layer, read)
+    num_letters = max(len(read), len(layer) - num_of_formulas)
+    return num_letters, num_letters - LCSseq.similarity(layer, read)
 
 
 def _words_in(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> list[tuple[Block, str]]:
