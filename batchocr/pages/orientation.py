@@ -30,8 +30,8 @@ _DEVIATION: Final = np.array([0.229, 0.224, 0.225], np.float32)
 
 _ENOUGH_LETTERS: Final = 100
 _MOST_OF_THEM: Final = 0.9
-"""So many letters tell how a page stands, if this share of them runs in one direction: else some of it, such as a
-table, lies on its side."""
+"""So many letters tell how a page stands, if this share of them runs in one direction. Else some of it, such as a
+table, lies on its side; also if any run upright: that page has an upright number."""
 
 _SURE: Final = 0.7
 """How likely a position has to be; the classifier never says more than 0.93."""
@@ -51,8 +51,9 @@ def orientation_of(page: Page) -> int | None:
     """By how many degrees, clockwise, the page has to be turned to stand upright: 0, 90, 180 or 270; None if that is
     not sure. Takes nothing if its letters tell, some 10 ms of CPU if it seems upright, and else 30 to 70."""
     if (num_letters := sum(page.letters_run)) >= _ENOUGH_LETTERS:
-        most = max(page.letters_run)
-        turns = page.letters_run.index(most) if most >= _MOST_OF_THEM * num_letters else None
+        most, num_upright = max(page.letters_run), page.letters_run[0]
+        is_whole = most >= _MOST_OF_THEM * num_letters and num_upright in (0, most)
+        turns = page.letters_run.index(most) if is_whole else None
     else:
         turns = _turns_seen(page.image) if has_onnxruntime() else None
     return None if turns is None else (4 - turns) % 4 * 90

@@ -65,11 +65,11 @@ def test_a_hundred_visible_letters_say_how_a_page_stands(
     assert orientation_of(render(written(tmp_path / "a.pdf", lines, **options))) == expected
 
 
-@pytest.mark.parametrize(("num_sideways", "expected"), [(15, 0), (25, None), (400, None), (2000, 90)])
+@pytest.mark.parametrize(("num_sideways", "expected"), [(15, 0), (25, None), (2000, None)])
 def test_nine_in_ten_letters_have_to_run_in_one_direction(
     tmp_path: Path, num_sideways: int, expected: int | None
 ) -> None:
-    """Else the page stands upright, and has a table on its side, or lies on a side, and has a heading."""
+    """Else the page stands upright, and has a table on its side; it may have nothing else but a number."""
     document = pymupdf.open()
     page = document.new_page()
     page.insert_text((100, 100), LINES)
