@@ -30,8 +30,8 @@ _DEVIATION: Final = np.array([0.229, 0.224, 0.225], np.float32)
 
 _ENOUGH_LETTERS: Final = 100
 _MOST_OF_THEM: Final = 0.9
-"""So many letters tell how a page stands, if this share of them runs in one direction. Else some of it, such as a
-table, lies on its side; also if any run upright: that page has an upright number."""
+"""So many letters tell how a page stands, if this share of them runs in one direction. But a page is not turned if any
+of its letters run upright: it has a table on its side, and a number."""
 
 _SURE: Final = 0.7
 """How likely a position has to be; the classifier never says more than 0.93."""
