@@ -490,8 +490,8 @@ def _marked(column: Mapping[str, pa.Array]) -> Mapping[Mark, Flags]:
 
     loops = num_blocks(by_model & _flags(pc.equal(of_rows.field("finish_reason"), "repetition")))
     orientation = column["orientation"].fill_null(0)
-    as_it_stands = num_blocks(_flags(pc.equal(of_rows.field("angle"), orientation.take(pa.array(rows)))))
-    turned = _flags(pc.not_equal(orientation, 0)) & (2 * as_it_stands < np.maximum(1, lengths))
+    stand = pc.equal(of_rows.field("angle"), pc.subtract(360, orientation).take(pa.array(rows)))
+    turned = _flags(pc.not_equal(orientation, 0)) & (2 * num_blocks(_flags(stand)) < np.maximum(1, lengths))
     written = _shares(column["writing_in_figures"], 0.0)
     seen = (1.0 - _shares(column["ink_outside"], 0.0)) * (1.0 - written)
     seen *= _shares(column["text_layer_agreement"], 1.0) * certain * 0.5**loops * np.where(turned, TURNED, 1.0)

@@ -61,8 +61,10 @@ def in_words(marks: Mapping[Mark, int]) -> str:
 
 def _is_turned(row: PageResult) -> bool:
     """Whether the page does not stand upright, and most of its blocks were read as if it did."""
-    as_it_stands = sum(block.angle == row.orientation for block in row.blocks)
-    return bool(row.orientation) and 2 * as_it_stands < max(1, len(row.blocks))
+    if not row.orientation:
+        return False
+    as_they_stand = sum(block.angle == 360 - row.orientation for block in row.blocks)
+    return 2 * as_they_stand < max(1, len(row.blocks))
 
 
 def _share(value: float | None, unknown: float = 1.0) -> float:

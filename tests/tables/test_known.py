@@ -27,7 +27,7 @@ from tests.support.documents import METADATA
 from tests.support.tables import put_table
 
 shares = st.none() | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]) | st.floats(-1, 2)
-angles = st.sampled_from([None, 0, 90, 180])
+angles = st.sampled_from([None, 0, 90, 270, 180])
 blocks = st.builds(
     Block,
     type=st.just("text"),

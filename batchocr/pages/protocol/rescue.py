@@ -7,8 +7,8 @@ No letters are believed without such evidence, as a font may name them wrongly.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 from mineru_vl_utils.structs import ContentBlock
 from rapidfuzz.distance import Levenshtein
@@ -26,6 +26,9 @@ _SHIFT: Final = 3
 _ROUNDS: Final = 3
 """So often in a row the end of an answer says the same, if it goes in circles."""
 
+_Pair: TypeAlias = tuple[str, str]
+"""Letters that were read in a block, and those of the page there."""
+
 
 def is_lost(completion: Completion) -> bool:
     """Whether an answer was cut, went in circles, or failed."""
@@ -35,20 +38,16 @@ def is_lost(completion: Completion) -> bool:
 def rescued_texts(asked: Sequence[ContentBlock], completions: Sequence[Completion], page: Page) -> dict[int, str]:
     """The page's own text of blocks whose answers are lost, by their number among `asked`. page: with its glyphs."""
     trusted = TrustedText(page.glyphs, page.image)
-    found: dict[int, str] = {}
-    others_agree: bool | None = None
+    whole: list[_Pair] = []
+    lost: dict[int, tuple[str, _Pair]] = {}
     for number, (block, completion) in enumerate(zip(asked, completions, strict=True)):
-        if not (is_lost(completion) and has_running_text(block) and (text := trusted.of(block.bbox))):
-            continue
-        if read := _before_circles(_letters(completion.text)):
-            agrees = _agree([(read, _letters(text))])
-        else:
-            if others_agree is None:
-                others_agree = _agree([*_whole(asked, completions, trusted)])
-            agrees = others_agree
-        if agrees:
-            found[number] = text
-    return found
+        if has_running_text(block) and (text := trusted.of(block.bbox)):
+            read, own = _letters(completion.text), _letters(text)
+            if is_lost(completion):
+                lost[number] = text, (_before_circles(read), own)
+            else:
+                whole.append((read, own))
+    return {number: text for number, (text, pair) in lost.items() if _agree([pair] if pair[0] else whole)}
 
 
 def has_running_text(block: ContentBlock) -> bool:
@@ -56,21 +55,12 @@ def has_running_text(block: ContentBlock) -> bool:
     return block.type not in NO_TEXT and not block.angle
 
 
-def _whole(
-    asked: Sequence[ContentBlock], completions: Sequence[Completion], trusted: TrustedText
-) -> Iterator[tuple[str, str]]:
-    """Yield the letters of each whole answer, with those of the page in its block."""
-    for block, completion in zip(asked, completions, strict=True):
-        if not is_lost(completion) and has_running_text(block) and (text := trusted.of(block.bbox)):
-            yield _letters(completion.text), _letters(text)
-
-
 def _letters(text: str) -> str:
     """The letters that are compared, raised and lowered ones as others."""
     return letters_compared(_RAISED.sub(r"\1", text))
 
 
-def _agree(pairs: Sequence[tuple[str, str]]) -> bool:
+def _agree(pairs: Sequence[_Pair]) -> bool:
     """Whether the letters that were read are those with which the page's begin."""
     num_letters = sum(len(read) for read, _ in pairs)
     distance = sum(
