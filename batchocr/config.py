@@ -122,30 +122,28 @@ class Config:
         ),
     ] = None
     dpi: Annotated[
-        Count, Option(INPUT, "Resolution at which PDFs are rendered; the longer side is kept within 3500 px.", "N")
+        Count, Option(INPUT, "Resolution of rendered PDFs; the longer side is kept within 3500 px.", "N")
     ] = 200
     figures: Annotated[
         FigureUse,
         Option(
             INPUT,
-            "Whether to read pictures and charts: skip leaves them unread, read has the model say what they show, and "
-            "a chart's table.",
+            "Whether to read pictures and charts: read says what they show, and a chart's table.",
         ),
     ] = "skip"
     text_layer: Annotated[
         TextLayerUse,
         Option(
             INPUT,
-            "How to use a PDF's own text: off ignores it, check says how far what was read agrees with it and takes it "
-            "in place of answers that were lost, trust takes it for all blocks of plain text (docs/tiers.md).",
+            "How to use a PDF's own text: check compares what was read, and takes it for answers that were lost; trust "
+            "takes it for all blocks of plain text (docs/tiers.md).",
         ),
     ] = "check"
     orientation: Annotated[
         OrientationUse,
         Option(
             INPUT,
-            "What to do about pages that lie on a side or upside down: off does not look, check says so in the row, "
-            "turn reads them as they stand upright; scans take the extra `orientation` (docs/tiers.md).",
+            "Pages that lie on a side or upside down: check says so, turn reads them upright (docs/tiers.md).",
         ),
     ] = "check"
     password: Annotated[

@@ -91,19 +91,18 @@ class Options(CallOptions, total=False):
     """
 
     dpi: int
-    """Resolution at which PDFs are rendered; the longer side is kept within 3500 px. Default: 200."""
+    """Resolution of rendered PDFs; the longer side is kept within 3500 px. Default: 200."""
 
     figures: Literal["skip", "read"]
-    """Whether to read pictures and charts: skip leaves them unread, read has the model say what they show, and a
-    chart's table. Default: skip."""
+    """Whether to read pictures and charts: read says what they show, and a chart's table. Default: skip."""
 
     text_layer: Literal["off", "check", "trust"]
-    """How to use a PDF's own text: off ignores it, check says how far what was read agrees with it and takes it in
-    place of answers that were lost, trust takes it for all blocks of plain text (docs/tiers.md). Default: check."""
+    """How to use a PDF's own text: check compares what was read, and takes it for answers that were lost; trust takes
+    it for all blocks of plain text (docs/tiers.md). Default: check."""
 
     orientation: Literal["off", "check", "turn"]
-    """What to do about pages that lie on a side or upside down: off does not look, check says so in the row, turn reads
-    them as they stand upright; scans take the extra `orientation` (docs/tiers.md). Default: check."""
+    """Pages that lie on a side or upside down: check says so, turn reads them upright (docs/tiers.md). Default:
+    check."""
 
     zip_encoding: str
     """Of names in zips that are not UTF-8: gbk, cp932, cp866. Default: cp437."""
