@@ -93,6 +93,15 @@ def test_a_figure_is_the_page_s_own_pixels(desk: Desk) -> None:
             assert picture.tobytes() == page.crop(pixel_box(figure.bbox, *page.size)).tobytes()
 
 
+@pytest.mark.parametrize("angle", [90, 180, 270])
+def test_a_figure_that_lies_turned_is_cut_out_upright(desk: Desk, angle: int) -> None:
+    desk.export(desk.read("a.pdf", [replace(FIGURE, angle=angle)]))
+    page = page_of(desk.path_of("a.pdf"))
+    upright = page.crop(pixel_box(FIGURE.bbox, *page.size)).rotate(angle, expand=True)
+    with Image.open(io.BytesIO(desk.files["a.images/page-1-block-0.png"])) as picture:
+        assert (picture.size, picture.tobytes()) == (upright.size, upright.tobytes())
+
+
 def test_the_second_time_only_what_is_new_is_written(desk: Desk) -> None:
     a, b = desk.read("a.pdf", [FIGURE]), desk.read("b.pdf", [block("text", "One.")])
     desk.export(a + b)
