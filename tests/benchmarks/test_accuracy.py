@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
+import sys
 from pathlib import Path
 
 import pymupdf
 import pytest
 from PIL import Image
 
-from benchmarks.accuracy import cut_tables
+from benchmarks.accuracy import cut_tables, orientation
 from benchmarks.accuracy.__main__ import Block, read_pages, score, score_page, summary, worst
 from benchmarks.accuracy.figures import main as count_figures
 from benchmarks.accuracy.olmocr_bench import make_bench
@@ -125,3 +127,16 @@ def test_a_bench_for_olmocr_s_scorer_tests_every_page_of_its_pdfs(tmp_path: Path
     with pymupdf.open(tmp_path / "pdfs/familiar-0.pdf") as document, Image.open(EXAM / "familiar-0.png") as truth:
         pixels = document[0].get_pixmap(dpi=200)
         assert Image.frombytes("RGB", (pixels.width, pixels.height), pixels.samples) == truth.convert("RGB")
+
+
+def test_pages_are_counted_as_they_are_seen_upright_and_turned(
+    tmp_path: Path, sample_data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    shutil.copy(sample_data / "documents" / "scanned-letter.png", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["orientation", f"letters={tmp_path}", "--turned", "1"])
+    orientation.main()
+    head, row = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    counted = dict(zip(head, row, strict=True))
+    assert (counted["kind"], counted["pages"], counted["turned"]) == ("letters", "1", "3")
+    assert (counted["seen turned"], counted["right"]) == ("0", "3")
