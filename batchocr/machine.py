@@ -14,7 +14,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -43,11 +42,6 @@ def open_standard_descriptors() -> None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None and 2 in opened:
         sys.stderr = os.fdopen(2, "w", closefd=False)
-
-
-def has_onnxruntime() -> bool:
-    """Whether what runs small classifiers is installed: it comes with extras."""
-    return find_spec("onnxruntime") is not None
 
 
 def own_version() -> str:

@@ -19,8 +19,9 @@ from batchocr.job.stats.bottleneck import name_bottleneck
 from batchocr.job.stats.ledger import Ledger
 from batchocr.job.stats.report import Report, facts_of, make_report
 from batchocr.job.stop import StopSwitch
-from batchocr.machine import allow_open_files, has_onnxruntime, peak_resident_bytes, return_freed_memory
+from batchocr.machine import allow_open_files, peak_resident_bytes, return_freed_memory
 from batchocr.pages.input.sources import Found
+from batchocr.pages.protocol.revision import has_classifier
 from batchocr.processes.counts import sum_of
 from batchocr.processes.engines import EngineUse
 from batchocr.processes.messages import Setup
@@ -120,7 +121,7 @@ class Run:
             ledger.work_s = elapsed_s - ledger.start_up_s
             ledger.counts = sum_of([ledger.counts, self._questions.counts])
             self._engine_uses = self.session.engines.uses()
-        if ledger.pages_of_unknown_orientation and self._config.orientation == "check" and not has_onnxruntime():
+        if ledger.pages_of_unknown_orientation and self._config.orientation == "check" and not has_classifier():
             pages = counted(ledger.pages_of_unknown_orientation, "page")
             logger.info("%s may be turned: to look, pip install '.[orientation]' in a clone of batchocr", pages)
         self.stop.phase = "finishing"

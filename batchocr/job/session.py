@@ -16,14 +16,7 @@ from batchocr.config import Config, DType, flag_of
 from batchocr.data import valid_text
 from batchocr.errors import UsageError
 from batchocr.job.stats.report import Setting
-from batchocr.machine import (
-    has_onnxruntime,
-    num_gpus,
-    open_standard_descriptors,
-    own_version,
-    usable_cores,
-    usable_memory_bytes,
-)
+from batchocr.machine import num_gpus, open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
 from batchocr.option_values import LEAST_WORKER_BYTES, MOST_WORKER_BYTES, ZIP_ENCODING
 from batchocr.pages.input import REVISION as INPUT_REVISION
 from batchocr.pages.protocol import revision
@@ -282,7 +275,7 @@ def require_usable(config: Config) -> None:
         raise UsageError("--backend cuda needs an NVIDIA GPU (--device cuda); reference runs on CPUs and GPUs")
     if config.vit_dtype == "fp8" and (on_cpu or config.backend not in ("auto", "cuda") or config.dtype == "float32"):
         raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
-    if config.orientation == "turn" and not has_onnxruntime():
+    if config.orientation == "turn" and not revision.has_classifier():
         raise UsageError("--orientation turn needs its classifier: pip install '.[orientation]' in a clone of batchocr")
     memory = usable_memory_bytes()
     has = f"this process may use {memory / _GIB:.1f} GiB of memory"

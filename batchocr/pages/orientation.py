@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from batchocr.data import Page
-from batchocr.machine import has_onnxruntime
+from batchocr.pages.protocol.revision import has_classifier
 
 _CLASSIFIER: Final = Path(__file__).with_suffix(".onnx")
 _SIDE: Final = 224
@@ -55,7 +55,7 @@ def orientation_of(page: Page) -> int | None:
         is_whole = most >= _MOST_OF_THEM * num_letters and num_upright in (0, most)
         turns = page.letters_run.index(most) if is_whole else None
     else:
-        turns = _turns_seen(page.image) if has_onnxruntime() else None
+        turns = _turns_seen(page.image) if has_classifier() else None
     return None if turns is None else (4 - turns) % 4 * 90
 
 

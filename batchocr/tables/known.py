@@ -470,9 +470,8 @@ def _pages_in(column: Mapping[str, pa.Array]) -> NDArray[np.void]:
         pages[name] = pc.index_in(column[name], pa.array(values)).fill_null(-1)
     for name in "ink_outside", "text_layer_agreement":
         pages[name] = np.nan_to_num(np.rint(column[name].to_numpy(zero_copy_only=False) * 1000), nan=-1)
-    marked = _marked(column)
-    for bit, mark in enumerate(MARKS):
-        pages["marks"] |= marked[mark].astype(np.uint8) << bit
+    for mark, flags in _marked(column).items():
+        pages["marks"] |= flags.astype(np.uint8) << MARKS.index(mark)
     return pages
 
 

@@ -138,7 +138,7 @@ def test_only_turning_pages_is_a_setting_that_text_depends_on() -> None:
 
 
 def test_pages_are_not_turned_without_the_extra_that_sees_how_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchocr.job.session.has_onnxruntime", lambda: False)
+    monkeypatch.setattr("batchocr.job.session.revision.has_classifier", lambda: False)
     require_usable(Config(orientation="check"))
     with pytest.raises(UsageError, match=r"--orientation turn needs its classifier: pip install '\.\[orientation\]'"):
         require_usable(Config(orientation="turn"))
@@ -155,7 +155,7 @@ def test_a_run_says_once_that_pages_could_not_be_looked_at(
     said: int,
 ) -> None:
     """Nothing is written on these pages, so that it is not known how they stand in any case."""
-    monkeypatch.setattr("batchocr.job.run.has_onnxruntime", lambda: has_extra)
+    monkeypatch.setattr("batchocr.job.run.has_classifier", lambda: has_extra)
     for height in (300, 301):
         Image.new("RGB", (200, height), "white").save(tmp_path / f"{height}.png")
     with caplog.at_level(logging.INFO):

@@ -36,7 +36,6 @@ FORMATS = {
     "big TIFF": animation("TIFF", big_tiff=True),
     "WebP": animation("WEBP", lossless=True),
     "AVIF": animation("AVIF", quality=100, subsampling="4:4:4"),
-    "PPM": b"".join(b"P6\n# a page\n16 16 255\n" + bytes(color) * 256 for color in COLORS),
 }
 
 
@@ -148,31 +147,6 @@ def test_each_frame_behind_a_damaged_one_says_so_in_any_order(tmp_path: Path) ->
         assert [isinstance(found[index], str) for index in range(5)] == [False, False, True, True, True]
 
 
-@pytest.mark.parametrize(
-    ("first", "grey"),
-    [
-        (b"P4 9 2 " + b"\xff\xff" * 2, 0),
-        (b"P5\n2 2\n255\n" + b"\x50" * 4, 0x50),
-        (b"P5 2 2 65535 " + b"\x60\x00" * 4, 0x60),
-    ],
-)
-def test_each_image_of_a_pnm_is_a_page_of_its_kind(tmp_path: Path, first: bytes, grey: int) -> None:
-    with opened(tmp_path, first + b"P6 1 1 255 \x01\x02\x03" + first) as document:
-        assert outcomes(document) == [(grey,) * 3, (1, 2, 3), (grey,) * 3]
-
-
-def test_a_plain_pnm_is_one_page_and_what_follows_an_image_is_none(tmp_path: Path) -> None:
-    for data in (b"P2 1 1 255 7\n", b"P5 1 1 255 \x07\n\n", b"P5 1 1 255 \x07P5 and nothing more"):
-        with opened(tmp_path, data) as document:
-            assert outcomes(document) == [(7, 7, 7)]
-
-
-def test_a_pnm_that_is_cut_within_an_image_says_so(tmp_path: Path) -> None:
-    with opened(tmp_path, FORMATS["PPM"][:-9]) as document:
-        *sound, last = outcomes(document)
-    assert (sound, isinstance(last, str)) == (COLORS[:-1], True)
-
-
 def test_a_damaged_picture_of_an_animated_webp_is_told(tmp_path: Path) -> None:
     noise = [random.Random(number).randbytes(64 * 64) for number in range(3)]
     frames = [Image.frombytes("L", (64, 64), levels).convert("RGB") for levels in noise]
@@ -204,7 +178,7 @@ def test_a_file_cut_between_frames_has_one_more_page_that_says_so(tmp_path: Path
             assert CUT_OFF in last
 
 
-@pytest.mark.parametrize("format", sorted(FORMATS.keys() - {"PPM"}))
+@pytest.mark.parametrize("format", sorted(FORMATS))
 def test_wherever_a_file_of_frames_is_cut_a_page_or_the_document_fails(tmp_path: Path, format: str) -> None:
     data = FORMATS[format]
     for cut in range(20, len(data) - 4, max(1, len(data) // 60)):  # Pillow ends a TIFF with a few bytes of nothing

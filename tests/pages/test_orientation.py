@@ -43,7 +43,7 @@ def written(path: Path, lines: list[str], *, rotate: int = 0, render_mode: int =
 @pytest.fixture
 def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no classifier."""
-    monkeypatch.setattr(orientation, "has_onnxruntime", lambda: False)
+    monkeypatch.setattr(orientation, "has_classifier", lambda: False)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where the frames of a TIFF or GIF and the pictures of a WebP or PNM are: one pass over the file that decodes nothing.
+"""Where the frames of a TIFF or GIF and the pictures of a WebP are: one pass over the file that decodes nothing.
 
 Pillow would set up each frame on its way, so that in a long file every page would pay for all before it.
 """
@@ -6,9 +6,7 @@ Pillow would set up each frame on its way, so that in a long file every page wou
 from __future__ import annotations
 
 import io
-import mmap
 import os
-import re
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +15,6 @@ _GIF_SCREEN_BYTES = 13
 _GIF_FRAME_BYTES = 9
 _RIFF_BYTES = 12
 _WEBP_FRAME_BYTES = 24
-_GAP = rb"(?:\s|#[^\n]*\n)+"
-_PNM_HEADER = re.compile(rb"P(4|([56]))%b(\d{1,9})%b(\d{1,9})(?(2)%b(\d{1,5}))\s" % (_GAP, _GAP, _GAP))
-"""Kind, width, height and, but for kind 4, the highest level of an image."""
-
 _CHUNK = struct.Struct("<4sL")
 
 _NO_PAGES = {(254, 1), (254, 3), (254, 4), (254, 5), (254, 6), (254, 7), (255, 2)}
@@ -140,20 +134,6 @@ def webp_picture(path: str, frame: int) -> bytes:
                 frame -= 1
             position += _WEBP_FRAME_BYTES if kind == b"ANMF" else _CHUNK.size + size + size % 2  # its chunks follow
     return b""
-
-
-def pnm_images(path: str) -> list[int]:
-    """Return where each image of a PNM begins, and where the last one ends.
-
-    Source: netpbm's pages of the formats. In the plain ones, P1 to P3, is one image.
-    """
-    bounds = [0]
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        while header := _PNM_HEADER.match(data, bounds[-1]):
-            width, height, highest = (int(number or 1) for number in header.group(3, 4, 5))
-            samples = {b"4": -(-width // 8), b"5": width, b"6": 3 * width}[header[1]]
-            bounds.append(header.end() + samples * height * (2 if highest > 255 else 1))
-        return bounds if len(bounds) > 1 else [0, len(data)]
 
 
 def _at(file: io.BufferedReader, position: int, num_bytes: int) -> bytes:

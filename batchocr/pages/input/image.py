@@ -15,7 +15,7 @@ from PIL.TiffImagePlugin import COLORMAP, TiffImageFile
 
 from batchocr.data import OutlineEntry, Page, PageSeen
 from batchocr.errors import DamagedError, PageOutOfMemoryError, TooLargeError, UnreadableError, UnsupportedError
-from batchocr.pages.input.frames import TiffFile, gif_frames, pnm_images, tiff_directories, webp_picture
+from batchocr.pages.input.frames import TiffFile, gif_frames, tiff_directories, webp_picture
 from batchocr.pages.input.image_faults import (
     END_OF_JPEG,
     JPEG_SIGNATURE,
@@ -166,26 +166,6 @@ class TiffDocument(ImageDocument):
             yield image
 
 
-class PnmDocument(ImageDocument):
-    """A PNM: a page for each of its images."""
-
-    def __init__(self, path: str) -> None:
-        self._bounds = pnm_images(path)
-        super().__init__(path, "PPM", len(self._bounds) - 1)
-
-    def render(self, page_index: int, dpi: int | None = None) -> Page:
-        with self.opened(page_index) as image:
-            return _page_of(image, _decode(image), doubt_of(image))
-
-    @contextmanager
-    def opened(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
-        start, end = self._bounds[page_index : page_index + 2]
-        with refusals(), open(self._path, "rb") as file:
-            file.seek(start)
-            with Image.open(io.BytesIO(file.read(end - start)), formats=("PPM",)) as image:
-                yield image
-
-
 def _page_of(image: Image.Image, fault: str | None, doubt: str | None) -> Page:
     """The page of a decoded image, with its damage. Raises DamagedError if nothing is left, and what `as_page` does."""
     page = as_page(image)
@@ -211,8 +191,6 @@ def open_image(path: str) -> ImageDocument:
     with refusals(), _open(path) as image:
         if image.format == "TIFF":
             return TiffDocument(path)
-        if image.format == "PPM":
-            return PnmDocument(path)
         format_name = image.format or "image"
         num_frames = int(getattr(image, "n_frames", 1)) if format_name in ("WEBP", "AVIF") else 1
     num_frames, complete = gif_frames(path) if format_name == "GIF" else (num_frames, True)

@@ -6,7 +6,6 @@ No letters are believed without such evidence, as a font may name them wrongly.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
@@ -20,7 +19,6 @@ from batchocr.pages.protocol.trusted_text import NO_TEXT, TrustedText
 _LEAST_LETTERS: Final = 20
 _LEAST_AGREEMENT: Final = 0.95
 """So many letters have to be read, and so large a share of them to be the page's."""
-_RAISED: Final = re.compile(r"\\\([\^_]\{([^}]*)\}\\\)")
 _SHIFT: Final = 3
 """By how many letters what was read may be longer or shorter than the same text of the page."""
 _ROUNDS: Final = 3
@@ -42,7 +40,7 @@ def rescued_texts(asked: Sequence[ContentBlock], completions: Sequence[Completio
     lost: dict[int, tuple[str, _Pair]] = {}
     for number, (block, completion) in enumerate(zip(asked, completions, strict=True)):
         if has_running_text(block) and (text := trusted.of(block.bbox)):
-            read, own = _letters(completion.text), _letters(text)
+            read, own = letters_compared(completion.text), letters_compared(text)
             if is_lost(completion):
                 lost[number] = text, (_before_circles(read), own)
             else:
@@ -53,11 +51,6 @@ def rescued_texts(asked: Sequence[ContentBlock], completions: Sequence[Completio
 def has_running_text(block: ContentBlock) -> bool:
     """Whether the letters that stand in a block, lines joined, can be its text."""
     return block.type not in NO_TEXT and not block.angle
-
-
-def _letters(text: str) -> str:
-    """The letters that are compared, raised and lowered ones as others."""
-    return letters_compared(_RAISED.sub(r"\1", text))
 
 
 def _agree(pairs: Sequence[_Pair]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Final
 
 _MINERU: Final = 17
@@ -23,3 +24,8 @@ TURNED_PAGES: Final = 1
 MAX_LAYOUT_TOKENS: Final = 8192
 """The limit of a layout's answer, whatever is allowed for a block: a layout cut short loses whole blocks. A block's
 line takes 12 to 20 tokens, so this is for more than 400 blocks; MinerU sets no limit."""
+
+
+def has_classifier() -> bool:
+    """Whether it can be seen of a scan how it stands: what runs the classifier comes with extras."""
+    return find_spec("onnxruntime") is not None

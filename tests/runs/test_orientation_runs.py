@@ -10,11 +10,11 @@ from PIL import Image
 
 import batchocr
 from batchocr.data import Block, PageResult
-from batchocr.machine import has_onnxruntime
 from batchocr.pages.input.render import open_document
+from batchocr.pages.protocol.revision import has_classifier
 from batchocr.pages.turning import turned_block
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not has_onnxruntime(), reason="the extra orientation is missing")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not has_classifier(), reason="the extra orientation is missing")]
 
 ReadTurned = Callable[[int], PageResult]
 
