@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from batchocr.data import Page
+from batchocr.pages.protocol.ink import Ink
 from batchocr.pages.protocol.revision import has_classifier
 
 _CLASSIFIER: Final = Path(__file__).with_suffix(".onnx")
@@ -37,6 +38,8 @@ _SURE: Final = 0.7
 """How likely a position has to be; the classifier never says more than 0.93."""
 _SURE_CLOSER: Final = 0.5
 """How likely it has to be in both halves of a page that seems turned, on average: they seldom agree about pictures."""
+_LEAST_WRITING: Final = 0.05
+"""How much of its ink has to look like lines of writing: of figures less often does, of old newspapers twice that."""
 _CONTRAST: Final = 60
 """By how many levels ink differs from paper."""
 _MARGIN: Final = 8
@@ -69,6 +72,8 @@ def _turns_seen(image: Image.Image) -> int | None:
     if likely[turns] < _SURE:
         return None
     if turns and np.mean([_likely(half)[turns] for half in _halves(_inked(small))]) < _SURE_CLOSER:
+        return None
+    if turns and not Ink(image).is_writing((0.0, 0.0, 1.0, 1.0), _LEAST_WRITING):
         return None
     return turns
 

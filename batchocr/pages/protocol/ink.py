@@ -78,11 +78,11 @@ class Ink:
                 chosen.paste(level, self._place(box, border=border))
         return self._marks.histogram(chosen)[255]
 
-    def is_writing(self, box: Box) -> bool:
-        """Whether the ink in a box looks like lines of writing, across or down."""
+    def is_writing(self, box: Box, least_share: float = _WRITING) -> bool:
+        """Whether more than this share of the ink in a box looks like lines of writing, across or down."""
         marks = np.asarray(self._marks.crop(self._place(box, border=0))) > 0
         in_lines = (sum(num for _, num in lines_in(side, strip)) for side in (marks, marks.T) for strip in _STRIPS)
-        return max(in_lines) > _WRITING * int(marks.sum())
+        return max(in_lines) > least_share * int(marks.sum())
 
     def _place(self, box: Box, *, border: int) -> tuple[int, int, int, int]:
         """The samples of a box, with so many more on each side."""
