@@ -41,7 +41,7 @@ def test_of_marks_the_bad_ones_are_named(tmp_path: Path) -> None:
 
 def test_of_an_audit_the_pages_with_findings_are_named(tmp_path: Path) -> None:
     finding = {"kind": "omitted", "bbox": [0, 0, 1, 1], "text": "", "second_text": "x", "characters": 1, "weight": 1}
-    numbers = dict.fromkeys(("characters", "omitted", "invented", "different", "weight"), 0)
+    numbers = dict.fromkeys(("characters", "uncompared", "omitted", "invented", "different", "weight"), 0)
     rows = [
         {"position": page, "source": "a.pdf", "page_index": page, "outcome": "compared", "text_hash": "", **numbers}
         | {"findings": [finding] * page, "left_out": []}
