@@ -38,8 +38,8 @@ _SURE: Final = 0.7
 """How likely a position has to be; the classifier never says more than 0.93."""
 _SURE_CLOSER: Final = 0.5
 """How likely it has to be in both halves of a page that seems turned, on average: they seldom agree about pictures."""
-_LEAST_WRITING: Final = 0.05
-"""How much of its ink has to look like lines of writing: of figures less often does, of old newspapers twice that."""
+_LEAST_WRITING: Final = 0.03
+"""How much of its ink has to look like lines of writing: of figures less often does, of old newspapers 0.1."""
 _CONTRAST: Final = 60
 """By how many levels ink differs from paper."""
 _MARGIN: Final = 8
