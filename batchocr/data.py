@@ -115,6 +115,8 @@ class Glyph:
     """Of its font."""
     box: Box
     """x0, y0, x1, y1 of its ink; of a space, without any extent."""
+    font: int = 0
+    """The number of its font among those of the page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from batchocr.job.stats.report_table import format_table
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.folders import describe_skipped
 from batchocr.tables.files import OWN_FOLDER, is_folder
-from batchocr.tables.page_quality import in_words
 
 if TYPE_CHECKING:
     from batchocr.job.stats.report import TableReport
@@ -99,11 +98,11 @@ def conclude(report: TableReport, config: Config, out: str) -> None:
         said = f"{items.degraded:,} of {read} came out incomplete (status degraded); the column error_message says why"
         logger.warning("%s", said)
     if report.doubtful:
-        pages, marks = counted(report.doubtful, "page"), in_words(report.marks)
-        said = f"{pages} may have been read wrongly or in part ({marks}): `batchocr view` shows the worst first"
-        logger.info("%s", said)
-    if turned := report.marks.get("turned"):
-        logger.info("%s turned, and read as if upright: --orientation turn reads as upright", counted(turned, "page"))
+        pages = counted(report.doubtful, "page")
+        logger.info("%s may have been read wrongly or in part (doubtful): `batchocr view` shows the worst first", pages)
+    if (turned := report.traits.get("turned")) and config.orientation != "turn":
+        pages = f"{counted(turned, 'page')} on a side or upside down, and read as if upright"
+        logger.info("%s: --orientation turn reads such pages, into another --out or with --overwrite", pages)
     if report.exit_code == ExitCode.BUG:
         logger.error("a bug in batchocr: not all of %s are accounted for: %s", counted(items.found, "item"), items)
     is_of_parts = out.endswith("/") or is_folder(Path(out))

@@ -24,7 +24,7 @@ from batchocr.storage.members import file_of
 from batchocr.tables.files import TABLE_SUFFIXES, among, files_of, final_name, is_folder, is_part_name, report_path
 from batchocr.tables.known import KnownRow, version_of
 from batchocr.tables.opened import read_metadata
-from batchocr.tables.page_quality import Mark, marks_of
+from batchocr.tables.page_quality import Trait, traits_of
 from batchocr.tables.schema import RunMetadata
 from batchocr.tables.selection import as_flags, selection_of
 from batchocr.tables.table import table_for
@@ -123,7 +123,7 @@ class _Rows:
 
     by_page: dict[int | None, KnownRow] = field(default_factory=dict)
     """Under None the row of the document as a whole."""
-    marks: dict[int | None, Set[Mark]] = field(default_factory=dict)
+    traits: dict[int | None, Set[Trait]] = field(default_factory=dict)
     """By page, as far as there are any."""
 
     @property
@@ -162,7 +162,7 @@ class Verifier:
         """How many rows there should be."""
         self.by_status: Counter[Status] = Counter()
         """How many of them are there."""
-        self.marks: Counter[Mark] = Counter()
+        self.traits: Counter[Trait] = Counter()
         """How many of them have each."""
         self.num_empty = 0
         """How many `ok` rows have no text but that of page headers and the like."""
@@ -214,7 +214,7 @@ class Verifier:
         """A sentence for each share of rows that is larger than the options allow."""
         config, items = self._config, Items.of(self.by_status, found=self.num_rows)
         rates = config.max_page_error_rate, config.max_degraded_rate, config.max_doubtful_rate
-        return items.exceeded(*rates, doubtful=self.marks["doubtful"])
+        return items.exceeded(*rates, doubtful=self.traits["doubtful"])
 
     def _check_settings(self, fingerprints: Sequence[str]) -> Iterator[VerifyFinding]:
         first = read_metadata(self._outs[0])
@@ -238,8 +238,8 @@ class Verifier:
             yield VerifyFinding("duplicate", row.source, row.page_index, "has more than one row")
         of_file = row.doc_id, row.page_count, row.attempts, 0, row.file_bytes, row.file_mtime_ns
         rows.by_page[row.page_index] = KnownRow(row.page_index, row.status, *of_file, row.error_kind)
-        if marks := marks_of(row):
-            rows.marks[row.page_index] = marks
+        if traits := traits_of(row):
+            rows.traits[row.page_index] = traits
         texts = [block.content for block in row.blocks if block.type not in LEFT_OUT] or [row.markdown]
         if row.status == "ok" and not any(text and text.strip() for text in texts):
             self.num_empty += 1
@@ -273,7 +273,7 @@ class Verifier:
                 yield VerifyFinding("missing", source, page_index, "has no row")
                 continue
             self.by_status[row.status] += 1
-            self.marks.update(rows.marks.get(page_index, ()))
+            self.traits.update(rows.traits.get(page_index, ()))
             if row.status == "failed":
                 yield VerifyFinding("failed", source, page_index, row.error_kind or "unknown")
         for page_index in rows.by_page:

@@ -112,7 +112,7 @@ def _as_json(verifier: Verifier, counts: Counter[Problem]) -> dict[str, object]:
         "counts": counts,
         "degraded": verifier.by_status["degraded"],
         "ok_without_text": verifier.num_empty,
-        "marks": verifier.marks,
+        "traits": verifier.traits,
         "documents_not_counted": verifier.num_uncounted,
         "documents_not_opened": verifier.num_by_time,
     }
@@ -127,11 +127,11 @@ def _summary(verifier: Verifier, found: Counter[Problem], more: list[str]) -> st
     degraded = verifier.by_status["degraded"]
     remarks = f"; {degraded:,} degraded" if degraded else ""
     remarks += "".join(f"; {each}" for each in more)
-    if marks := verifier.marks:
-        remarks += f"; {in_words(marks)}"
+    if traits := verifier.traits:
+        remarks += f"; {in_words(traits)}"
     if empty := verifier.num_empty:
         have = ", ".join(f"{number:,} with {what}" for what, number in sorted(verifier.in_empty.items()))
-        remarks += f"; {counted(empty, 'ok row')} without any text: {have}"
+        remarks += f"; {counted(empty, 'ok row')} without text in the body of the page: {have}"
     if uncounted := verifier.num_uncounted:
         remarks += f"; pages not counted in {counted(uncounted, 'document')} that cannot be opened"
     if unopened := verifier.num_by_time:

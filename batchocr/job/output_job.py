@@ -35,7 +35,7 @@ from batchocr.tables.files import among, files_of, is_folder, report_path, witho
 from batchocr.tables.journal import Journal
 from batchocr.tables.known import KnownRow, is_failed_again
 from batchocr.tables.output import Output
-from batchocr.tables.page_quality import MARKS
+from batchocr.tables.page_quality import TRAITS
 from batchocr.tables.schema import RunMetadata, largest, require_same_settings, sample_of
 from batchocr.tables.selection import selection_of
 
@@ -233,8 +233,8 @@ def _write_table(
     rows.log()
     return replace(
         run.report(),
-        doubtful=rows.marks["doubtful"],
-        marks={mark: rows.marks[mark] for mark in MARKS if rows.marks[mark]},
+        doubtful=rows.traits["doubtful"],
+        traits={trait: rows.traits[trait] for trait in TRAITS if rows.traits[trait]},
         rows_gone=sum(rows.gone.values()),
         rows_not_asked=sum(rows.not_asked.values()),
         rows=rows.num_rows,

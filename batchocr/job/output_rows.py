@@ -26,7 +26,7 @@ from batchocr.job.stats.quality import Quality
 from batchocr.pages.input.sources import Found
 from batchocr.tables.journal import Journal
 from batchocr.tables.known import Kept, KnownRow, Unread, Version
-from batchocr.tables.page_quality import MARKS, Mark, marks_of
+from batchocr.tables.page_quality import TRAITS, Trait, traits_of
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class OutputRows:
         """How many others, by `source`, this run did not ask for."""
         self.quality = Quality()
         """Of all rows."""
-        self.marks: Counter[Mark] = Counter()
+        self.traits: Counter[Trait] = Counter()
         """How many of the rows that this run is about have each."""
         self._num_read = 0
         self._plan = plan
@@ -91,7 +91,7 @@ class OutputRows:
         if row.place < 0:
             self._num_read += 1
             self.quality.add(result)
-            self.marks.update(marks_of(result) if row.is_asked else ())
+            self.traits.update(traits_of(result) if row.is_asked else ())
         return result
 
     def log(self) -> None:
@@ -127,8 +127,8 @@ class OutputRows:
         yield from self._as_they_are(done, len(self._plan.documents))
         pages = self._table.pages
         self.quality.add_all(pages["ink_outside"][self._is_kept], pages["text_layer_agreement"][self._is_kept])
-        marks = pages["marks"][self._is_kept & self._is_asked]
-        self.marks.update({mark: int(np.count_nonzero(marks & 1 << bit)) for bit, mark in enumerate(MARKS)})
+        traits = pages["traits"][self._is_kept & self._is_asked]
+        self.traits.update({trait: int(np.count_nonzero(traits & 1 << bit)) for bit, trait in enumerate(TRAITS)})
 
     def _looked_at(self, followers: Mapping[str | None, list[str]]) -> list[int]:
         """The documents of the input that are not to stay just as the table has them, and those with followers."""

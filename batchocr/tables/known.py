@@ -26,7 +26,7 @@ from pydantic_core import from_json
 from batchocr.data import MAX_PAGES, Document, ErrorKind, PageNumber, PageResult, Status, valid_text
 from batchocr.option_values import PageSpec
 from batchocr.storage.checksums import is_sound
-from batchocr.tables.page_quality import DOUBTFUL, LOOKS_WRITTEN, MARKS, TURNED, Mark
+from batchocr.tables.page_quality import DOUBTFUL, LOOKS_WRITTEN, TRAITS, TURNED, Trait
 
 _OF_BLOCKS: Final[Mapping[str, pa.DataType]] = {
     "angle": pa.int64(),
@@ -65,7 +65,7 @@ _PAGE: Final = np.dtype(
         *dict.fromkeys(("page_index", "attempts"), "i4").items(),
         *dict.fromkeys(("ink_outside", "text_layer_agreement"), "i2").items(),  # in thousandths
         *dict.fromkeys(("status", "error_kind"), "i1").items(),  # the places in STATUSES and ERROR_KINDS
-        ("marks", "u1"),  # a bit for each of page_quality.MARKS
+        ("traits", "u1"),  # a bit for each of page_quality.TRAITS
     ],
     align=True,
 )
@@ -470,13 +470,13 @@ def _pages_in(column: Mapping[str, pa.Array]) -> NDArray[np.void]:
         pages[name] = pc.index_in(column[name], pa.array(values)).fill_null(-1)
     for name in "ink_outside", "text_layer_agreement":
         pages[name] = np.nan_to_num(np.rint(column[name].to_numpy(zero_copy_only=False) * 1000), nan=-1)
-    for mark, flags in _marked(column).items():
-        pages["marks"] |= flags.astype(np.uint8) << MARKS.index(mark)
+    for trait, flags in _with_traits(column).items():
+        pages["traits"] |= flags.astype(np.uint8) << TRAITS.index(trait)
     return pages
 
 
-def _marked(column: Mapping[str, pa.Array]) -> Mapping[Mark, Flags]:
-    """Which of many rows have each mark, as `marks_of` says of one. column: of these rows, by the name."""
+def _with_traits(column: Mapping[str, pa.Array]) -> Mapping[Trait, Flags]:
+    """Which of many rows have each trait, as `traits_of` says of one. column: of these rows, by the name."""
     blocks = column["blocks"]
     lengths = blocks.value_lengths().fill_null(0).to_numpy()
     rows, of_rows = np.repeat(np.arange(len(blocks)), lengths), blocks.flatten()
@@ -496,14 +496,14 @@ def _marked(column: Mapping[str, pa.Array]) -> Mapping[Mark, Flags]:
     seen *= _shares(column["text_layer_agreement"], 1.0) * certain * 0.5**loops * np.where(turned, TURNED, 1.0)
     only_figures, rescued = pc.equal(column["ink_in_figures"], 1.0), pc.greater(column["rescued_blocks"], 0)
     is_read = _flags(pc.is_in(column["status"], pa.array(["ok", "degraded"])))
-    found: dict[Mark, Flags] = {
+    found: dict[Trait, Flags] = {
         "doubtful": seen < DOUBTFUL,
         "turned": turned,
         "only_figures": _flags(only_figures),
-        "writing_in_figures": written >= LOOKS_WRITTEN,
+        "writing_in_figures": written > LOOKS_WRITTEN,
         "rescued": _flags(rescued),
     }
-    return {mark: flags & is_read for mark, flags in found.items()}
+    return {trait: flags & is_read for trait, flags in found.items()}
 
 
 def _flags(are: pa.Array) -> Flags:

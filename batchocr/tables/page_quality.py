@@ -8,19 +8,19 @@ from typing import Final, Literal, get_args
 
 from batchocr.data import PageResult
 
-Mark = Literal["doubtful", "turned", "only_figures", "writing_in_figures", "rescued"]
+Trait = Literal["doubtful", "turned", "only_figures", "writing_in_figures", "rescued"]
 """What is said of a page that was read: it should be looked at; it does not stand upright, and was not read as if it
 did; it has nothing but figures that were not read; some of these look like writing; it has blocks with the PDF's own
 text in place of the model's."""
 
-MARKS: Final[Sequence[Mark]] = get_args(Mark)
+TRAITS: Final[Sequence[Trait]] = get_args(Trait)
 
 DOUBTFUL: Final = 0.5
 """Pages whose quality, as `view` sorts by it, is below this are doubtful."""
 TURNED: Final = 0.25
 """By which the quality of a turned page is multiplied."""
 LOOKS_WRITTEN: Final = 0.5
-"""From this share of the ink on, writing in figures is said."""
+"""If more of the ink is that, writing in figures is said."""
 
 
 def quality(row: PageResult) -> float:
@@ -40,23 +40,23 @@ def quality(row: PageResult) -> float:
     return seen * _share(row.text_layer_agreement) * certain * 0.5 ** min(loops, 60) * upright
 
 
-def marks_of(row: PageResult) -> Set[Mark]:
+def traits_of(row: PageResult) -> Set[Trait]:
     """What is to be said of the page; nothing if it was not read."""
     if row.status not in ("ok", "degraded"):
         return frozenset()
-    has: dict[Mark, bool] = {
+    has: dict[Trait, bool] = {
         "doubtful": quality(row) < DOUBTFUL,
         "turned": _is_turned(row),
         "only_figures": row.ink_in_figures == 1.0,
-        "writing_in_figures": _share(row.writing_in_figures, unknown=0.0) >= LOOKS_WRITTEN,
+        "writing_in_figures": _share(row.writing_in_figures, unknown=0.0) > LOOKS_WRITTEN,
         "rescued": (row.rescued_blocks or 0) > 0,
     }
-    return frozenset(mark for mark, is_so in has.items() if is_so)
+    return frozenset(trait for trait, is_so in has.items() if is_so)
 
 
-def in_words(marks: Mapping[Mark, int]) -> str:
+def in_words(traits: Mapping[Trait, int]) -> str:
     """Of how many pages each is said: "2 doubtful, 1 turned"."""
-    return ", ".join(f"{marks[mark]:,} {mark.replace('_', ' ')}" for mark in MARKS if marks.get(mark))
+    return ", ".join(f"{traits[trait]:,} {trait.replace('_', ' ')}" for trait in TRAITS if traits.get(trait))
 
 
 def _is_turned(row: PageResult) -> bool:

@@ -336,12 +336,13 @@ def test_pages_read_only_in_part_are_told_even_if_quiet(reason: str) -> None:
 
 
 def test_a_run_says_which_pages_a_person_should_look_at() -> None:
-    body = "from dataclasses import replace; return replace(report(), doubtful={}, marks={})"
+    body = "from dataclasses import replace; return replace(report(), doubtful={}, traits={})"
     said = command(*RUN, body=body.format(3, {"doubtful": 3, "turned": 1, "rescued": 2}))[2]
-    whole = "3 pages may have been read wrongly or in part (3 doubtful, 1 turned, 2 rescued)"
+    whole = "3 pages may have been read wrongly or in part (doubtful)"
     assert f"batchocr: {whole}: `batchocr view` shows the worst first\n" in said
-    assert "batchocr: 1 page turned, and read as if upright: --orientation turn reads as upright\n" in said
-    assert "marks        3 doubtful, 1 turned, 2 rescued\n" in said
+    turned = "1 page on a side or upside down, and read as if upright: --orientation turn reads such pages"
+    assert f"batchocr: {turned}, into another --out or with --overwrite\n" in said
+    assert "traits       3 doubtful, 1 turned, 2 rescued\n" in said
     assert "doubtful" not in command(*RUN, body=body.format(0, {}))[2]
 
 

@@ -172,7 +172,7 @@ def test_ok_rows_without_text_say_what_they_have(tmp_path: Path, documents: Path
     code, [said] = verify(write(tmp_path / "table.parquet", rows), documents, "--shard", "3/3")
     assert code == 0
     has = "2 with header, 2 with image, 1 with no block (blank, or not read)"
-    assert said.endswith(f": nothing wrong; 3 ok rows without any text: {has}")
+    assert said.endswith(f": nothing wrong; 3 ok rows without text in the body of the page: {has}")
 
 
 def test_documents_whose_pages_cannot_be_counted_are_told(tmp_path: Path, documents: Path) -> None:
@@ -389,7 +389,7 @@ def test_the_findings_as_json_are_one_object(tmp_path: Path, documents: Path) ->
         "counts": {},
         "exit_code": 0,
         "degraded": 0,
-        "marks": {},
+        "traits": {},
         "ok_without_text": 0,
         "documents_not_counted": 0,
         "documents_not_opened": 0,

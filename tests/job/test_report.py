@@ -214,7 +214,7 @@ def test_json_has_its_keys_and_the_rate_at_the_top(tmp_path: Path) -> None:
         *("items", "errors", "wall_seconds", "start_up_seconds", "work_seconds", "table_seconds", "per_page", "saved"),
         *("stages", "embedding_queue", "device", "engines", "host_memory", "workers", "settings", "exit_reason"),
         *("complete", "ledger_adds_up", "bottleneck", "error", "documents_not_opened", "exit_code", "skipped_files"),
-        *("max_page_error_rate", "max_degraded_rate", "max_doubtful_rate", "doubtful", "marks", "worse_documents"),
+        *("max_page_error_rate", "max_degraded_rate", "max_doubtful_rate", "doubtful", "traits", "worse_documents"),
         *("newest", "worse_pages", "rows_gone", "rows_not_asked", "ink_outside", "text_layer_agreement"),
         *("started", "ended", "host", "version", "inputs", "options", "table", "rows", "bytes"),
     }

@@ -229,7 +229,7 @@ def test_doubtful_pages_are_counted_in_the_run_and_in_verify(share: Path, option
     verifier = Verifier([options["out"]], Config())
     found = find_documents([str(share)]).documents
     assert not list(verifier.findings(found, None))
-    assert verifier.marks["doubtful"] == report.doubtful
+    assert verifier.traits["doubtful"] == report.doubtful
 
 
 def test_a_damaged_file_that_has_not_changed_loads_no_model_and_what_may_succeed_is_tried_again(

@@ -53,7 +53,7 @@ def test_an_answer_that_was_cut_is_rescued_by_default_and_not_without_the_text_l
     assert cut and all(len(block.content or "") > 48 for block in rescued)
     if use == "check":
         assert (row.status, row.error_message, row.rescued_blocks) == ("ok", None, len(cut))
-        assert rescued == cut and report.marks == {"rescued": 1}
+        assert rescued == cut and report.traits == {"rescued": 1}
     else:
         assert (row.status, rescued, row.rescued_blocks) == ("degraded", [], 0)
     other = "check" if use == "off" else "off"

@@ -154,8 +154,22 @@ def test_a_damaged_picture_of_an_animated_webp_is_told(tmp_path: Path) -> None:
     second = data.index(b"VP8L", data.index(b"VP8L") + 4)
     data[second + 1000 : second + 1100] = bytes(100)
     with opened(tmp_path, bytes(data)) as document:
-        first, damaged, _ = outcomes(document)
+        first, damaged, behind = outcomes(document)
     assert (isinstance(first, tuple), isinstance(damaged, str)) == (True, True)
+    assert behind == "page 2 is damaged, and all behind it are drawn on it"
+
+
+@pytest.mark.parametrize("num_frames", [1, 3])
+def test_an_avif_whose_pixels_are_damaged_is_no_bug(tmp_path: Path, num_frames: int) -> None:
+    """Not every damage is told: the pixels have no checksum."""
+    frame = Image.frombytes("L", (64, 64), random.Random(1).randbytes(64 * 64)).convert("RGB")
+    data, told = animation("AVIF", [frame] * num_frames), 0
+    for number in range(12):
+        draw = random.Random(number)
+        at = draw.randrange(len(data) // 2, len(data) - 60)
+        with opened(tmp_path, data[:at] + draw.randbytes(60) + data[at + 60 :]) as document:
+            told += any(isinstance(outcome, str) for outcome in outcomes(document))
+    assert told
 
 
 def starts_of_frames(format: str, folder: Path) -> list[int]:

@@ -237,3 +237,20 @@ def test_a_page_of_which_nothing_is_sure_is_read_as_it_is(lying: Path, monkeypat
     protocol = Looking((Block("text", WIDE, None, "read"),))
     reading = read(lying, protocol, "turn")
     assert (reading.orientation, reading.blocks) == (None, protocol.blocks)
+
+
+@pytest.mark.parametrize("is_under", [True, False], ids=["under the scan", "stamped on it"])
+def test_letters_of_a_page_that_an_image_covers_do_not_say_how_it_stands(tmp_path: Path, is_under: bool) -> None:
+    picture = Image.new("RGB", (400, 300), "#ddd")
+    picture.save(tmp_path / "a.png")
+    with pymupdf.open() as document:
+        page = document.new_page(width=400, height=300)
+        for draw in sorted((0, 1), reverse=is_under):
+            if draw == 0:
+                page.insert_image(page.rect, filename=tmp_path / "a.png")
+            else:
+                page.insert_textbox((20, 20, 380, 280), "This content was downloaded from a library. " * 4)
+        document.save(tmp_path / "a.pdf")
+    rendered = open_document(str(tmp_path / "a.pdf"), password=None, dpi=72).render(0)
+    assert len(rendered.words) > 20
+    assert rendered.letters_run == NO_LETTERS

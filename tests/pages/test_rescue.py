@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pymupdf
 import pytest
 
 from batchocr.data import Completion, Page, Reading
@@ -130,3 +131,72 @@ def test_a_page_is_drawn_again_only_for_an_answer_that_is_lost(tmp_path: Path) -
     assert not drawn
     assert read(page, CUT).error_message == "block 0 hit the token limit"
     assert drawn == [1]
+
+
+def lying(path: Path, *fonts: str, letters: bytes = b"abcdefghijklmnopqrstuvwxyz", shift: int = 1) -> None:
+    """Have these fonts of a PDF say other letters than they show."""
+    with pymupdf.open(path) as document:
+        for number in range(1, document.xref_length()):
+            if document.xref_get_key(number, "BaseFont")[1].removeprefix("/") in fonts:
+                said = b"".join(
+                    b"<%02x> <%04x>\n" % (letter, letters[(at + shift) % len(letters)])
+                    for at, letter in enumerate(letters)
+                )
+                mapping = document.get_new_xref()
+                document.update_object(mapping, "<<>>")
+                head = (
+                    b"/CIDInit /ProcSet findresource begin begincmap 1 begincodespacerange <00> <ff> endcodespacerange "
+                )
+                stream = head + b"%d beginbfchar\n%sendbfchar endcmap end" % (len(letters), said)
+                document.update_stream(mapping, stream)
+                document.xref_set_key(number, "ToUnicode", f"{mapping} 0 R")
+        document.save(path.with_name("lying.pdf"))
+
+
+def checked_lying(tmp_path: Path, draw: Draw, *fonts: str, letters: bytes = b"abcdefghijklmnopqrstuvwxyz") -> Page:
+    page_of(tmp_path, draw)
+    lying(tmp_path / "a.pdf", *fonts, letters=letters)
+    document = open_document(str(tmp_path / "lying.pdf"), password=None, dpi=144, text_layer="check")
+    return replace(document.render(0), again=lambda: document.render(0, with_glyphs=True))  # type: ignore[call-arg]
+
+
+def test_a_second_font_that_lies_rescues_nothing(tmp_path: Path) -> None:
+    def draw(page: pymupdf.Page) -> None:
+        for number, (font, text) in enumerate(
+            [("helv", "The committee met on Monday to discuss"), ("tiro", "the rest")]
+        ):
+            page.insert_text((40, 60 + 20 * number), text, fontname=font, fontsize=14)
+
+    cut = completion("The committee met on Monday to", "length")
+    honest, lie = checked_lying(tmp_path, draw), checked_lying(tmp_path, draw, "Times-Roman")
+    assert lie.words != honest.words
+    assert read(lie, cut).rescued_blocks == 0
+    assert read(honest, cut).rescued_blocks == 0  # of its second font nothing was read
+    assert read(honest, completion("The committee met on Monday to discuss the re", "length")).rescued_blocks == 1
+
+
+def test_a_lost_block_in_a_font_of_its_own_is_not_rescued_for_what_others_say(tmp_path: Path) -> None:
+    said = "This block stands below, in another font."
+
+    def draw(page: pymupdf.Page) -> None:
+        write(page, fontname="tiro")
+        page.insert_text((40, 200), said, fontname="helv", fontsize=14)
+
+    assert read(checked_lying(tmp_path, draw, "Times-Roman"), LOST, completion(said)).rescued_blocks == 0
+
+
+def test_digits_that_differ_from_those_read_rescue_nothing(tmp_path: Path) -> None:
+    text = "The sum of 12345 was to be paid to them on Monday, and so it was."
+    page = checked_lying(
+        tmp_path, lambda page: page.insert_text((20, 60), text, fontsize=11), "Helvetica", letters=b"0123456789"
+    )
+    assert "23456" in [said for *_, said in page.words]
+    reading = read(page, completion(text[:60], "length"))
+    assert (reading.rescued_blocks, reading.blocks[0].content) == (0, text[:60])
+
+
+def test_an_answer_that_ended_early_is_no_evidence_for_the_rest_of_its_block(tmp_path: Path) -> None:
+    said = "This block stands below, in the same letters."
+    page = checked(tmp_path, write, below(said))
+    assert read(page, LOST, completion(said)).rescued_blocks == 1
+    assert read(page, LOST, completion(said[:28])).rescued_blocks == 0

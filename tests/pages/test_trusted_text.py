@@ -59,7 +59,8 @@ def opened(path: Path) -> Page:
 
 
 def taken(page: Page, box: tuple[float, float, float, float] = BOX) -> str | None:
-    return TrustedText(page.glyphs, page.image).of(box)
+    own = TrustedText(page.glyphs, page.image).of(box)
+    return own and own.text
 
 
 def filled(page: pymupdf.Page, color: tuple[float, float, float]) -> None:
@@ -252,12 +253,12 @@ def check_by_drawing(path: Path, max_pages: int) -> int:
             trusted, (width, height) = TrustedText(page.glyphs, page.image), page.image.size
             for block in layers[index]:
                 x0, y0, x1, y1 = (value / 1000 for value in block.bbox)
-                if (text := trusted.of((x0, y0, x1, y1))) is None:
+                if (own := trusted.of((x0, y0, x1, y1))) is None:
                     continue
                 place = (round(x0 * width), round(y0 * height), round(x1 * width), round(y1 * height))
                 ink, near_ink = ink_of(page.image.convert("L").crop(place))
                 alone, near_text = ink_of(drawn.crop(place))
-                said = f"{path.name}, page {index + 1}: {text[:60]!r}"
+                said = f"{path.name}, page {index + 1}: {own.text[:60]!r}"
                 assert (alone & ~near_ink).sum() <= 0.01 * alone.sum(), f"not all of it can be seen: {said}"
                 assert (ink & ~near_text).sum() <= max(20, 0.15 * ink.sum()), f"something else has ink there: {said}"
                 num_taken += 1
@@ -291,3 +292,12 @@ def test_a_line_of_which_a_box_leaves_letters_out_is_left_to_the_model(tmp_path:
     assert taken(page, (0.05, 0.18, 0.95, 0.45)) == SAID
     assert taken(page, (0.05, 0.185, 0.95, 0.45)) is None
     assert taken(page, (0.05, 0.195, 0.95, 0.45)) == SAID[SAID.index("elf") :]
+
+
+def test_a_line_that_goes_on_beside_a_box_is_left_to_the_model_wherever_its_edge_is(tmp_path: Path) -> None:
+    text = "Total of the amounts that are due 123 456"
+    page = page_of(tmp_path, lambda page: page.insert_text((40, 60), text, fontsize=14))
+    right = 40 + pymupdf.get_text_length(text, fontsize=14)
+    ends = {taken(page, (0.05, 0.1, edge / 400, 0.45)) for edge in range(60, int(right) - 4, 2)}
+    assert ends == {None}
+    assert taken(page, (0.05, 0.1, (right + 2) / 400, 0.45)) == text

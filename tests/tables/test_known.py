@@ -20,7 +20,7 @@ from batchocr.data import Block, ErrorKind, FinishReason, PageResult, Status, Te
 from batchocr.option_values import PageSpec, parse_page_spec
 from batchocr.tables import parquet
 from batchocr.tables.known import Kept, KnownRow, KnownRows, Overlay, Version, needs_no_attempt
-from batchocr.tables.page_quality import MARKS, marks_of
+from batchocr.tables.page_quality import TRAITS, traits_of
 from batchocr.tables.schema import PAGE_SCHEMA, storable, to_row
 from batchocr.tables.table import StoredTable, table_for
 from tests.support.documents import METADATA
@@ -139,8 +139,10 @@ def test_the_rows_asked_for_and_the_documents_that_need_no_look_are_those_that_a
         sources.append(source)
     assert numbers.tolist() == expected
     assert columns.sources.to_pylist() == sources
-    marked = [{mark for bit, mark in enumerate(MARKS) if marks & 1 << bit} for marks in columns.pages["marks"].tolist()]
-    assert marked == [*map(marks_of, given)]
+    traits = [
+        {trait for bit, trait in enumerate(TRAITS) if traits & 1 << bit} for traits in columns.pages["traits"].tolist()
+    ]
+    assert traits == [*map(traits_of, given)]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from batchocr.data import Block, PageResult, letters_end
 from batchocr.documents.findings import AuditFinding
 from batchocr.documents.markup.html import block_html
 from batchocr.documents.review.choose import ChosenRow
-from batchocr.tables.page_quality import marks_of, quality
+from batchocr.tables.page_quality import quality, traits_of
 
 DPI = 110
 MAX_EDGE = 1600
@@ -72,7 +72,7 @@ def page_entry(chosen: ChosenRow, document: int, num_findings: int) -> Json:
         "quality": round(quality(row), 4) if row.status in ("ok", "degraded") else None,
         "ink_outside": _finite(row.ink_outside),
         "agreement": _finite(row.text_layer_agreement),
-        "marks": [mark.replace("_", " ") for mark in sorted(marks_of(row) - {"doubtful"})],
+        "traits": [trait.replace("_", " ") for trait in sorted(traits_of(row) - {"doubtful"})],
         "position": chosen.position,
         "types": sorted({_type(block) for block in row.blocks[:MAX_BLOCKS]}),
         "findings": num_findings,

@@ -261,7 +261,7 @@ function showHead(page, data) {
   if (page?.ink_outside >= 0.01) facts.push(`${percent(page.ink_outside)} ink outside`);
   if (page?.findings) facts.push(counted(page.findings, "finding"));
   if (page && page.agreement !== null) facts.push(`text layer ${percent(page.agreement)}`);
-  facts.push(...page?.marks ?? []);
+  facts.push(...page?.traits ?? []);
   ui["page-facts"].textContent = facts.join(" · ");
   for (const [name, text] of [["message", data.message], ["missing", data.missing]]) {
     ui[name].replaceChildren(make("bdi", {}, text));

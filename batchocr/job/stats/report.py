@@ -22,7 +22,7 @@ from batchocr.machine import own_version
 from batchocr.processes.counts import DEVICE_STAGES, WORKER_STAGES, Stage, StageCount, sum_of
 from batchocr.processes.engines import EngineUse
 from batchocr.tables.atomic import atomic_file, reading, require_writable
-from batchocr.tables.page_quality import Mark
+from batchocr.tables.page_quality import Trait
 
 _BEGINNING = b'{\n  "pages_per_second": '
 """By which a report is known: of every one, those of runs on a cluster among them."""
@@ -259,7 +259,7 @@ class TableReport(RunFacts):
     """Pages that an earlier run read better, and whose files have changed since."""
     doubtful: int = 0
     """The pages of the table whose quality is under 0.5, if it was written."""
-    marks: Mapping[Mark, int] = field(default_factory=dict)
+    traits: Mapping[Trait, int] = field(default_factory=dict)
     """What else is to be said of them, and of how many; what is said of none is left out."""
     rows_gone: int = 0
     """Rows of earlier runs that stay in the table though their documents are not there any more; with --prune, those

@@ -41,7 +41,7 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     """What came of the run and how fast it was, each with its label; empty if there is nothing."""
     yield "items", _items(report)
     yield "errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items())
-    yield "marks", in_words(report.marks)
+    yield "traits", in_words(report.traits)
     if report.worse_pages:
         worse, documents = counted(report.worse_pages, "page"), counted(report.worse_documents, "document")
         yield "worse", f"{worse} of {documents} than in an earlier run, or gone"

@@ -91,7 +91,7 @@ class ImageDocument:
         except DamagedError:
             self._first_damaged = page_index
             raise
-        if failure is not None:
+        if fault is not None or failure is not None:
             self._first_damaged = page_index
             self.close()
         return page

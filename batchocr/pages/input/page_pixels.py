@@ -13,7 +13,7 @@ from PIL import ExifTags, Image, ImageOps
 from PIL.TiffImagePlugin import BITSPERSAMPLE, SAMPLEFORMAT
 
 DECODING_ERRORS = (
-    *(OSError, SyntaxError, ValueError, TypeError, EOFError, ArithmeticError, LookupError, NotImplementedError),
+    *(OSError, SyntaxError, ValueError, TypeError, EOFError, ArithmeticError, LookupError, RuntimeError),
     *(struct.error, zlib.error, AssertionError),
 )
 """What Pillow's decoders raise on bad bytes, including what they do not raise on purpose, such as TypeError."""

@@ -113,7 +113,7 @@ class _GlyphDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no typ
         """Note the glyphs of a span with ink, and spaces."""
         # While the list of what is drawn is there, so are its fonts, each at its own place in memory.
         if (font := self._fonts.get(address := int(span.font.this))) is None:
-            font = self._fonts[address] = _Font(span.font)
+            font = self._fonts[address] = _Font(span.font, len(self._fonts))
         placed = mupdf.ll_fz_concat(span.trm, ctm)
         across, down = placed.a, -placed.d
         is_straight = max(abs(placed.b), abs(placed.c)) <= _MOST_SLANT * min(across, down)
@@ -126,16 +126,18 @@ class _GlyphDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no typ
             has_ink = min(x1 - x0, y1 - y0) > _NO_INK
             box = (x + x0 * across, y - y1 * down, x + x1 * across, y - y0 * down) if has_ink else (x, y, x, y)
             is_plain = is_letter and has_ink == bool(text.strip())
-            self.glyphs.append(Glyph(text if is_plain else NOT_PLAIN, x, y, advance * across, abs(down), box))
+            self.glyphs.append(
+                Glyph(text if is_plain else NOT_PLAIN, x, y, advance * across, abs(down), box, font.number)
+            )
 
 
 class _Font:
     """What is asked again and again of a font. Glyphs of Type 3 fonts are drawings."""
 
-    def __init__(self, font: Any) -> None:
+    def __init__(self, font: Any, number: int) -> None:
         is_drawing = mupdf.ll_fz_font_t3_procs(font) is not None
         self.is_plain = not is_drawing and not _MATHEMATICS.search(mupdf.ll_fz_font_name(font))
-        self._font = font
+        self._font, self.number = font, number
         self._shapes: dict[int, tuple[float, Box]] = {}
 
     def shape_of(self, gid: int) -> tuple[float, Box]:

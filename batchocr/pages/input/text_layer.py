@@ -17,10 +17,9 @@ _MAX_LETTERS = 100_000
 """A page with more has no words: a dense newspaper page has 25,000 letters. They are counted before they become words,
 as two million words take 600 MB."""
 
-_NEAR = 8
-"""Points between equal words, of which some may be drawn twice."""
-
-
+_IMAGES_TOO: Final = pymupdf.TEXT_MEDIABOX_CLIP | pymupdf.TEXT_PRESERVE_IMAGES
+_MOST_IMAGES: Final = 0.5
+"""Of a page with more images its letters do not say how it stands: they may be stamped on a scan, or lie under it."""
 _STRAIGHT: Final = 0.9
 """The least cosine of the angle between a line and one of the four directions in which it may run."""
 
@@ -29,8 +28,9 @@ def text_on(drawn: pymupdf.DisplayList) -> tuple[tuple[PlacedWord, ...], Letters
     """The words on a page in the file's order, those drawn twice once, and how its letters run; none if MuPDF cannot
     extract them. drawn: what the page was drawn from, so that it is not interpreted again. Takes 2 ms on average, of a
     dense page 3."""
-    found, letters_run = _extracted(drawn, _words_and_run) or ((), NO_LETTERS)
+    found, letters_run, in_images = _extracted(drawn, _words_and_run, _IMAGES_TOO) or ((), NO_LETTERS, 0.0)
     x0, y0, x1, y1 = drawn.rect
+    letters_run = letters_run if in_images < _MOST_IMAGES * (x1 - x0) * (y1 - y0) else NO_LETTERS
     width, height = 2 * (x1 - x0), 2 * (y1 - y0)
     words = tuple(
         ((left + right - 2 * x0) / width, (top + bottom - 2 * y0) / height, text)
@@ -47,17 +47,19 @@ def font_size(drawn: pymupdf.DisplayList) -> float | None:
     return median(sizes) if sizes else None
 
 
-def _extracted(drawn: pymupdf.DisplayList, extract: Callable[[pymupdf.TextPage], Any]) -> Any:
+def _extracted(
+    drawn: pymupdf.DisplayList, extract: Callable[[pymupdf.TextPage], Any], flags: int = pymupdf.TEXT_MEDIABOX_CLIP
+) -> Any:
     """What is extracted of a page's text; None if there is too much of it, or MuPDF fails."""
     try:
-        text = pymupdf.TextPage(drawn.get_textpage(pymupdf.TEXT_MEDIABOX_CLIP))
+        text = pymupdf.TextPage(drawn.get_textpage(flags))
         return extract(text) if _num_letters(text) <= _MAX_LETTERS else None
     except (MemoryError, SystemError, *REFUSALS):  # SystemError: PyMuPDF goes on when Python's memory is at its end
         return None
 
 
-def _words_and_run(page: pymupdf.TextPage) -> tuple[Sequence[Any], LettersRun]:
-    """MuPDF's words, and how the letters run."""
+def _words_and_run(page: pymupdf.TextPage) -> tuple[Sequence[Any], LettersRun, float]:
+    """MuPDF's words, how the letters run, and how many square points are images."""
     words = page.extractWORDS()
     letters: Counter[tuple[int, int]] = Counter()
     for *_, text, block, line, _ in words:
@@ -66,20 +68,20 @@ def _words_and_run(page: pymupdf.TextPage) -> tuple[Sequence[Any], LettersRun]:
     for block_number, block in enumerate(page.this):
         for line_number, line in enumerate(block) if block.m_internal.type == mupdf.FZ_STEXT_BLOCK_TEXT else ():
             if (first := line.m_internal.first_char) and not first.argb >> 24:
-                return words, NO_LETTERS
+                return words, NO_LETTERS, 0.0
             x, y = line.m_internal.dir.x, line.m_internal.dir.y
             if line.m_internal.wmode:  # set from top to bottom, letters upright
                 x, y = y, -x
             for turns, along in enumerate((x, y, -x, -y)):
                 found[turns] += letters[block_number, line_number] * (along > _STRAIGHT)
-    return words, (found[0], found[1], found[2], found[3])
+    images = [block.m_internal.bbox for block in page.this if block.m_internal.type == mupdf.FZ_STEXT_BLOCK_IMAGE]
+    in_images = sum((box.x1 - box.x0) * (box.y1 - box.y0) for box in images)
+    return words, (found[0], found[1], found[2], found[3]), in_images
 
 
 def _drawn_once(words: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
     """The words of MuPDF's list but for those that stand where the same word does, which makes letters bold, or gives
     them a shadow."""
-    if len({(word[4], word[0] // _NEAR, word[1] // _NEAR) for word in words}) == len(words):
-        return words
     kept, places = list[tuple[Any, ...]](), set[tuple[str, int, int]]()
     for word in words:
         left, top, right, bottom, text, *_ = word

@@ -215,8 +215,8 @@ def _take_trusted(blocks: Sequence[ContentBlock], page: Page) -> None:
     """Give the blocks their text that are plain text of the page."""
     trusted = TrustedText(page.glyphs, page.image)
     for block in blocks:
-        if block.type not in _UNCROPPED and has_running_text(block) and (text := trusted.of(block.bbox)) is not None:
-            block[_TRUSTED] = text
+        if block.type not in _UNCROPPED and has_running_text(block) and (own := trusted.of(block.bbox)) is not None:
+            block[_TRUSTED] = own.text
 
 
 def _drop_surplus(blocks: list[ContentBlock]) -> int:

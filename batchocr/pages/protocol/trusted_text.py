@@ -6,9 +6,11 @@ right and in the order of the file. Anything else is left to the model.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Final, TypeAlias
@@ -52,11 +54,22 @@ _LOWERED, _RAISED = -0.3, 0.65
 _SPACE, _SURE_SPACE = 0.05, 0.2
 """From the first on a gap is a space if the file has one there, from the second in any case."""
 _OVERLAP, _COLUMN_GAP = -0.4, 2.5
+_WORD_GAP = 0.8
+"""Between words of a line; between columns there is more."""
 _BELOW: Final = 0.25
 """How far below its baseline a line under a letter may be, and is no other ink."""
 
 Line: TypeAlias = list[tuple[Glyph, str]]
 """Each glyph with ^ if it is raised, _ if it is lowered."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """The plain text in a box."""
+
+    text: str
+    glyphs: tuple[Glyph, ...]
+    """As they are read, without spaces."""
 
 
 class TrustedText:
@@ -68,7 +81,7 @@ class TrustedText:
         self._tops = [glyph.box[1] for _, glyph in self._glyphs]
         self._highest = max((glyph.box[3] - glyph.box[1] for glyph in glyphs), default=0.0)
 
-    def of(self, bbox: Sequence[float]) -> str | None:
+    def of(self, bbox: Sequence[float]) -> PlainText | None:
         """The text in a box, given in shares of the page; None if it is for the model to read."""
         width, height = self._grey.size
         box = (bbox[0] * width, bbox[1] * height, bbox[2] * width, bbox[3] * height)
@@ -81,10 +94,12 @@ class TrustedText:
         if not lines or not _is_flowing(glyphs, lines):
             return None
         spaces = [glyph for glyph in glyphs if not glyph.text.strip()]
-        return _joined([_line_text(line, spaces) for line in lines])
+        text = _joined([_line_text(line, spaces) for line in lines])
+        return PlainText(text, tuple(glyph for line in lines for glyph, _ in line))
 
     def _glyphs_in(self, box: Sequence[float]) -> tuple[list[Glyph], list[Glyph]]:
-        """The glyphs whose middle is in the box, in the order of the file, and others that reach into it."""
+        """The glyphs whose middle is in the box, in the order of the file, and others that reach into it, or stand
+        beside it."""
         found: list[tuple[int, Glyph]] = []
         others: list[Glyph] = []
         for number, glyph in self._glyphs[bisect_left(self._tops, box[1] - self._highest) :]:
@@ -93,12 +108,12 @@ class TrustedText:
                 break
             if box[0] <= (x0 + x1) / 2 < box[2] and box[1] <= (y0 + y1) / 2 < box[3]:
                 found.append((number, glyph))
-            elif shared_area(glyph.box, box):
+            elif shared_area(glyph.box, (box[0] - glyph.size, box[1], box[2] + glyph.size, box[3])):
                 others.append(glyph)
         return [glyph for _, glyph in sorted(found, key=lambda numbered: numbered[0])], others
 
     def _is_seen(self, glyphs: Sequence[Glyph], others: Sequence[Glyph], box: Sequence[float]) -> bool:
-        """Whether all glyphs can be seen, and are the only ink in the box but for others that reach into it."""
+        """Whether all glyphs can be seen, and are the only ink in the box but for these others."""
         left, top, right, bottom = map(round, box)
         grey = np.asarray(self._grey.crop((left, top, right, bottom)), dtype=np.int16)
         if not grey.size:
@@ -117,9 +132,21 @@ class TrustedText:
 
 
 def _is_line_cut(glyphs: Sequence[Glyph], others: Sequence[Glyph]) -> bool:
-    """Whether a box leaves letters out of a line of which it has others. others: those that reach into it."""
-    baselines = {glyph.y for glyph in glyphs if glyph.text.strip()}
-    return any(abs(other.y - y) <= _SAME_LINE * other.size for other in others for y in baselines)
+    """Whether a box leaves letters out of a line of which it has others. others: those that are in it in part, or stand
+    beside it."""
+    ends: dict[int, tuple[float, float]] = {}
+    for glyph in filter(_has_ink, glyphs):
+        left, right = ends.get(round(glyph.y), (glyph.x, glyph.x))
+        ends[round(glyph.y)] = min(left, glyph.x), max(right, glyph.x + glyph.advance)
+    return any(
+        other.x - right < _WORD_GAP * other.size and left - other.x - other.advance < _WORD_GAP * other.size
+        for other in filter(_has_ink, others)
+        for left, right in [ends.get(round(other.y), (math.inf, -math.inf))]
+    )
+
+
+def _has_ink(glyph: Glyph) -> bool:
+    return bool(glyph.text.strip())
 
 
 def _pixels(glyph: Glyph, left: int, top: int) -> tuple[slice, slice]:
