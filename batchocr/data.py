@@ -94,7 +94,7 @@ PlacedWord: TypeAlias = tuple[float, float, str]
 
 LettersRun: TypeAlias = tuple[int, int, int, int]
 """How many letters of a PDF's page run as on an upright page, and as on one turned clockwise by one, two and three
-quarters. None if some are invisible, as those behind a scan: another program has put them there."""
+quarters. NO_LETTERS if some are invisible, or images cover half of the page: they may be those of a scan."""
 NO_LETTERS: Final[LettersRun] = (0, 0, 0, 0)
 
 NOT_PLAIN: Final = "\ufffd"
@@ -134,9 +134,9 @@ class Page:
     words: tuple[PlacedWord, ...] = ()
     """The page's own text; empty if it has none."""
     letters_run: LettersRun = NO_LETTERS
-    """Of the same."""
+    """How the letters of its own text run."""
     glyphs: tuple[Glyph, ...] = ()
-    """Of the same, if it is to be taken where it is plain."""
+    """The letters of its own text as they are drawn, if it is to be taken where it is plain."""
     again: Callable[[], Page | None] | None = None
     """Draws the page once more, with its glyphs; None if it has no text that could stand in for an answer. It returns
     None where that fails."""

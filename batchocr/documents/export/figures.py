@@ -91,7 +91,7 @@ class Figures:
         return drawing(self.file, self._rows[places[0].page_index], list(parts))
 
     def _part(self, place: Place, encoding: Encoding) -> Part:
-        return place.bbox, encoding, quarter_turns(self._rows[place.page_index].blocks[place.block])
+        return place.bbox, encoding, _lies_turned_by(self._rows[place.page_index].blocks[place.block])
 
     def _picture(self, place: Place, encoding: Encoding, drawn: Mapping[Part, bytes] | Failure) -> Picture | Failure:
         shows = self._shows(place, encoding)
@@ -108,11 +108,11 @@ class Figures:
 
     def _shows(self, place: Place, encoding: Encoding) -> str:
         row = self._rows[place.page_index]
-        turn = [angle] if (angle := quarter_turns(row.blocks[place.block])) else []
+        turn = [angle] if (angle := _lies_turned_by(row.blocks[place.block])) else []
         return json.dumps([row.doc_id, place.page_index, row.width, row.height, *place.bbox, encoding, *turn])
 
 
-def quarter_turns(block: Block) -> int:
+def _lies_turned_by(block: Block) -> int:
     """By how many degrees a block lies turned clockwise: 90, 180 or 270; 0 if that is not known."""
     return block.angle if block.angle in (90, 180, 270) else 0
 

@@ -257,11 +257,11 @@ function showHead(page, data) {
   ui["page-title"].replaceChildren(...(page ? [make("bdi", {}, page.source)] : [pages.length ? "No page matches the filters" : "The table has no row"]));
   const facts = page ? [pageName(page) + (page.pages > 1 && page.page !== null ? ` of ${page.pages}` : "")] : [];
   if (page && page.status !== "ok") facts.push(page.status);
+  facts.push(...page?.traits ?? []);
   if (page && page.quality !== null) facts.push(`quality ${percent(page.quality)}`);
   if (page?.ink_outside >= 0.01) facts.push(`${percent(page.ink_outside)} ink outside`);
   if (page?.findings) facts.push(counted(page.findings, "finding"));
   if (page && page.agreement !== null) facts.push(`text layer ${percent(page.agreement)}`);
-  facts.push(...page?.traits ?? []);
   ui["page-facts"].textContent = facts.join(" · ");
   for (const [name, text] of [["message", data.message], ["missing", data.missing]]) {
     ui[name].replaceChildren(make("bdi", {}, text));
