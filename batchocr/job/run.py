@@ -123,7 +123,7 @@ class Run:
             self._engine_uses = self.session.engines.uses()
         if ledger.pages_of_unknown_orientation and self._config.orientation == "check" and not has_classifier():
             pages = counted(ledger.pages_of_unknown_orientation, "page")
-            logger.info("how %s stand is not known: pip install '.[orientation]' in a clone of batchocr", pages)
+            logger.info("which way up is not known of %s: pip install '.[orientation]' in a clone of batchocr", pages)
         self.stop.phase = "finishing"
         self._closing.close()
 

@@ -161,4 +161,6 @@ def test_a_run_says_once_that_pages_could_not_be_looked_at(
     with caplog.at_level(logging.INFO):
         batchocr.run(tmp_path, out=tmp_path / "t.jsonl", model=QUICK_MODEL, orientation=use, max_new_tokens=8)
     notices = [record.message for record in caplog.records if "[orientation]" in record.message]
-    assert notices == ["how 2 pages stand is not known: pip install '.[orientation]' in a clone of batchocr"] * said
+    assert (
+        notices == ["which way up is not known of 2 pages: pip install '.[orientation]' in a clone of batchocr"] * said
+    )
