@@ -258,9 +258,9 @@ class TableReport(RunFacts):
     worse_pages: int = 0
     """Pages that an earlier run read better, and whose files have changed since."""
     doubtful: int = 0
-    """The pages of the table whose quality is under 0.5, if it was written."""
+    """The pages asked for whose quality is under 0.5, if the table was written."""
     traits: Mapping[Trait, int] = field(default_factory=dict)
-    """What else is to be said of them, and of how many; what is said of none is left out."""
+    """How many of them have each trait; those that none has are left out."""
     rows_gone: int = 0
     """Rows of earlier runs that stay in the table though their documents are not there any more; with --prune, those
     that were removed."""
