@@ -482,15 +482,17 @@ def _with_traits(column: Mapping[str, pa.Array]) -> Mapping[Trait, Flags]:
     rows, of_rows = np.repeat(np.arange(len(blocks)), lengths), blocks.flatten()
     certain = np.ones(len(blocks))
     by_model = ~_flags(pc.equal(of_rows.field("text_source"), "page"))
-    np.minimum.at(certain, rows[by_model], _shares(of_rows.field("confidence"), 1.0)[by_model])
+    np.minimum.at(certain, rows, np.where(by_model, _shares(of_rows.field("confidence"), 1.0), 1.0))
 
     def num_blocks(flags: Flags) -> NDArray[Any]:
         return np.bincount(rows, weights=flags, minlength=len(blocks))
 
     loops = num_blocks(by_model & _flags(pc.equal(of_rows.field("finish_reason"), "repetition")))
     orientation = column["orientation"].fill_null(0)
-    stand = pc.equal(of_rows.field("angle"), pc.subtract(360, orientation).take(pa.array(rows)))
-    turned = _flags(pc.not_equal(orientation, 0)) & (2 * num_blocks(_flags(stand)) < np.maximum(1, lengths))
+    turned = _flags(pc.not_equal(orientation, 0))
+    if turned.any():
+        stand = pc.equal(of_rows.field("angle"), pc.subtract(360, orientation).take(pa.array(rows)))
+        turned &= 2 * num_blocks(_flags(stand)) < np.maximum(1, lengths)
     written = _shares(column["writing_in_figures"], 0.0)
     seen = (1.0 - _shares(column["ink_outside"], 0.0)) * (1.0 - written)
     seen *= _shares(column["text_layer_agreement"], 1.0) * certain * 0.5**loops * np.where(turned, TURNED, 1.0)
