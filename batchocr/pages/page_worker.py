@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from batchocr.data import Completion, Failure, OrientationUse, OutlineEntry, Page, PageSeen
-from batchocr.errors import ChangedError, PageError, TooLargeError
+from batchocr.errors import ChangedError, PageError, RefusedError, TooLargeError
 from batchocr.pages.documents import DocumentCache
 from batchocr.pages.input.pdf import PdfDocument
 from batchocr.pages.orientation import orientation_of
@@ -198,10 +198,19 @@ class PageWorker:
                 page = document.render(task.page_index, task.dpi)
             if page.words and not page.glyphs:
                 page = replace(page, again=partial(self._draw_again, task))
-            orientation = None if self._orientation == "off" else orientation_of(page)
+            orientation = self._orientation_of(page)
             turn = orientation if self._orientation == "turn" else None
             reader = self._protocol.read(turned_page(page, turn) if turn else page)
             return self._advance(task.task_id, _with_facts(page, reader, orientation, turn), None)
+
+    def _orientation_of(self, page: Page) -> int | None:
+        """How the page stands, if that is to be looked at. A page that is not to be turned is read without, too."""
+        try:
+            return None if self._orientation == "off" else orientation_of(page)
+        except ImportError as error:
+            if self._orientation == "check":
+                return None
+            raise RefusedError(f"how the page stands cannot be seen: install onnxruntime again: {error}") from error
 
     def _draw_again(self, task: ReadPage) -> Page | None:
         """The page with its glyphs; None if it cannot be drawn any more."""

@@ -19,9 +19,10 @@ from batchocr.pages.orientation import orientation_of
 from batchocr.pages.page_worker import PageWorker
 from batchocr.pages.protocol.base import Reader
 from batchocr.pages.turning import turned_back, turned_box, turned_page
-from batchocr.processes.messages import Finished, ReadPage
+from batchocr.processes.messages import Failed, Finished, ReadPage
 from tests.pages.rendering import render
 from tests.pages.test_page_worker import OPEN, OneTask
+from tests.support.running import raising
 
 Turn = Literal[90, 180, 270]
 TURNS: tuple[Turn, ...] = (90, 180, 270)
@@ -254,3 +255,21 @@ def test_letters_of_a_page_that_an_image_covers_do_not_say_how_it_stands(tmp_pat
     rendered = open_document(str(tmp_path / "a.pdf"), password=None, dpi=72).render(0)
     assert len(rendered.words) > 20
     assert rendered.letters_run == NO_LETTERS
+
+
+@pytest.mark.parametrize("use", ["check", "turn"])
+def test_a_classifier_that_cannot_be_loaded_costs_no_page_but_those_that_are_to_be_turned(
+    lying: Path, monkeypatch: pytest.MonkeyPatch, use: OrientationUse
+) -> None:
+    monkeypatch.setattr(page_worker, "orientation_of", raising(ImportError("libX.so: cannot open shared object file")))
+    protocol = Looking((Block("text", WIDE, None, "read"),))
+    channel = OneTask(ReadPage(1, str(lying), 0))
+    PageWorker(channel, protocol, DocumentCache(OPEN), use).run()  # type: ignore[arg-type]
+    said = channel.sent[-1]
+    if use == "check":
+        assert isinstance(said, Finished)
+        assert (said.reading.orientation, said.reading.blocks) == (None, protocol.blocks)
+    else:
+        assert isinstance(said, Failed)
+        assert said.failure.kind == "engine"
+        assert "install onnxruntime again: libX.so" in said.failure.message
