@@ -210,7 +210,9 @@ class ParquetTable:
         """Rows that were decoded last, the number of the first, and those of the row group that come behind them."""
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, at once, though a thread of Arrow may not have let go of it yet."""
+        if "_parquet" in self.__dict__:
+            self._parquet.close(force=True)
         self._file.close()
 
     @property
@@ -239,6 +241,7 @@ class ParquetTable:
     def columns(self) -> KnownRows:
         """The rows without their text."""
         columns = KnownRows(self.looked_at())
+        self._parquet.close(force=True)
         del self._parquet  # its footer takes 28 bytes a row, and a run with nothing new needs it no more
         return columns
 
