@@ -16,7 +16,7 @@ from batchocr.data import Document, PageResult, Status, valid_text
 from batchocr.errors import OutputError, UsageError
 from batchocr.job.stats.report import Items
 from batchocr.option_values import parse_page_spec
-from batchocr.pages.protocol.markdown import LEFT_OUT
+from batchocr.pages.kinds import kind_of
 from batchocr.processes.messages import Failed, Setup
 from batchocr.processes.pool import WorkerPool
 from batchocr.processes.worker import Loss
@@ -240,7 +240,7 @@ class Verifier:
         rows.by_page[row.page_index] = KnownRow(row.page_index, row.status, *of_file, row.error_kind)
         if traits := traits_of(row):
             rows.traits[row.page_index] = traits
-        texts = [block.content for block in row.blocks if block.type not in LEFT_OUT] or [row.markdown]
+        texts = [block.content for block in row.blocks if kind_of(block.type).role != "furniture"] or [row.markdown]
         if row.status == "ok" and not any(text and text.strip() for text in texts):
             self.num_empty += 1
             self.in_empty.update({block.type for block in row.blocks} or {"no block (blank, or not read)"})

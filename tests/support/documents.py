@@ -15,8 +15,8 @@ from batchocr.data import Block, Encoding, Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd, Piece, Place
 from batchocr.documents.export.figures import Cut, Picture
 from batchocr.pages.input.render import open_document
+from batchocr.pages.kinds import kind_of
 from batchocr.pages.parts import encoded
-from batchocr.pages.protocol.markdown import LEFT_OUT
 from batchocr.tables.schema import RunMetadata
 from tests.support.tables import put_table
 
@@ -87,7 +87,7 @@ def document_of_pages(*pages: Sequence[Block | Piece | Gap]) -> AssembledDocumen
         rows.append(text_row("a/b.pdf", page_index, *blocks))
         for thing in things:
             if isinstance(thing, Block):
-                if thing.type in LEFT_OUT:
+                if kind_of(thing.type).role == "furniture":
                     continue
                 place = Place(page_index, thing.bbox, blocks.index(thing))
                 level = 1 if thing.type == "title" else None

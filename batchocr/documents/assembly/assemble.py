@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from batchocr.config import Config
 from batchocr.data import OutlineEntry, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd
 from batchocr.documents.assembly.headings import set_levels
 from batchocr.documents.assembly.joining import Draft, go_on_as_footnote, go_on_as_table, go_on_as_text, go_on_in_page
-from batchocr.documents.assembly.pages import ATTACHED, CODE, FIGURES, TABLES, page_drafts
-from batchocr.pages.protocol.markdown import HEADINGS
+from batchocr.documents.assembly.pages import page_drafts
+from batchocr.pages.kinds import FLOATS
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.tables.known import page_rank
 from batchocr.tables.opened import StoredRows, TableNames, open_rows
-
-_FLOATS: Final = FIGURES | TABLES | CODE | ATTACHED
-"""Types of pieces that may stand between the two halves of a paragraph."""
 
 
 def assemble(
@@ -97,14 +93,14 @@ class _Assembly:
 
     def _add_page(self, row: PageResult, page_index: int) -> None:
         body, page_footnotes = page_drafts(page_index, row)
-        self.headings += [(draft, row) for draft in body if draft.type in HEADINGS]
+        self.headings += [(draft, row) for draft in body if draft.kind.role == "heading"]
         text, table, footnote = self._text, self._table, self._footnote
         self._footnote = None
         for draft in body:
-            is_float, was_table = draft.type in _FLOATS, table
-            if draft.type not in ATTACHED:
+            is_float, was_table = draft.kind.role in FLOATS, table
+            if not draft.kind.of:
                 table = None  # only the first piece of a page can be the rest of a table
-            if was_table is not None and draft.type in TABLES and go_on_as_table(was_table, draft):
+            if was_table is not None and draft.kind.role == "table" and go_on_as_table(was_table, draft):
                 continue
             if is_float or not self._goes_on(text, draft):
                 self._append(draft)
@@ -122,15 +118,15 @@ class _Assembly:
         one of them; returns whether it does."""
         if before is not None:
             return go_on_as_text(before, draft)
-        if self._text is None or (draft.type == "list" and self._float_is_last):
+        if self._text is None or (draft.kind.role == "list" and self._float_is_last):
             return False
         return go_on_in_page(self._text, draft)
 
     def _append(self, draft: Draft) -> None:
         self.parts.append(draft)
-        if draft.type not in ATTACHED:
-            self._table = draft if draft.type in TABLES else None
-        if draft.type not in _FLOATS:
+        if not draft.kind.of:
+            self._table = draft if draft.kind.role == "table" else None
+        if draft.kind.role not in FLOATS:
             self._text = draft
 
     def _close(self) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from batchocr.data import Box, PageResult, Status
-from batchocr.pages.protocol.markdown import FIGURES, block_markdown, figure_markdown
+from batchocr.pages.kinds import Kind, kind_of
+from batchocr.pages.protocol.markdown import block_markdown, figure_markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class Piece:
     """Of a figure, table or code block, in reading order; footnotes have none of their own."""
     description: str | None = None
     """As in Block, of a figure that was read."""
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.type)
 
     @property
     def with_captions(self) -> list[Piece]:
@@ -116,7 +121,7 @@ def joined_markdown(
 
 
 def _markdown(piece: Piece) -> str:
-    if piece.type in FIGURES:
+    if piece.kind.role == "figure":
         target = f"#page-{piece.places[0].page_index + 1}-block-{piece.places[0].block}"
         return figure_markdown(piece.type, target, piece.content, piece.description)
     return block_markdown(piece.type, piece.content or "", level=piece.level)

@@ -11,6 +11,7 @@ from batchocr.documents.assembly.document import Piece, Place
 from batchocr.documents.assembly.joined_tables import TablePart, joined, next_part
 from batchocr.documents.assembly.sentences import SEEN, between, goes_on, goes_on_within, item_mark
 from batchocr.documents.assembly.tables import table_rows
+from batchocr.pages.kinds import Kind, kind_of
 
 
 @dataclass(slots=True)
@@ -34,6 +35,10 @@ class Draft:
     """Of a figure that was read."""
     is_ended: bool = False
     """Whether its last block is a line that ends before its column does."""
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.type)
 
     def go_on_with(self, other: Draft) -> None:
         """Append another's text to the last paragraph or item of this one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Final
@@ -12,33 +12,16 @@ from typing import Final
 from batchocr.data import Block, PageResult, shared_area
 from batchocr.documents.assembly.document import Place
 from batchocr.documents.assembly.joining import Draft
-from batchocr.pages.protocol.markdown import LEFT_OUT
+from batchocr.pages.kinds import HOSTS, Role, kind_of
 from batchocr.pages.turning import turned_box
 
-FIGURES: Final = frozenset({"image", "chart", "image_block"})
-CODE: Final = frozenset({"code", "algorithm"})
-TABLES: Final = frozenset({"table"})
-
-_KINDS: Final[Mapping[str, frozenset[str]]] = {
-    "image_caption": FIGURES,
-    "table_caption": TABLES,
-    "code_caption": CODE,
-    "caption": FIGURES | TABLES | CODE,
-    "image_footnote": FIGURES,
-    "table_footnote": TABLES,
-    "footnote": FIGURES | TABLES | CODE,
-}
-"""What a caption or a footnote of each type names as what it belongs to. It may belong to another: MinerU's model calls
-nearly every caption of a table `image_caption` (all of 174 on 3,696 pages of its answers)."""
-
 _NUMBER: Final = r"\s*(?:\d|[A-Z]\W|[IVXL]+\b)"
-_NAMED: Final = (
-    (TABLES, re.compile(rf"\W*(?:(?i:tab(?:le|elle|leau|la|ela|ella|\.)){_NUMBER}|表\s*\d)")),
-    (FIGURES, re.compile(rf"\W*(?:(?i:fig(?:ur[ae]?|\.)|abb(?:ildung|\.)){_NUMBER}|[图圖図]\s*\d)")),
+_NAMED: Final[Sequence[tuple[Role, re.Pattern[str]]]] = (
+    ("table", re.compile(rf"\W*(?:(?i:tab(?:le|elle|leau|la|ela|ella|\.)){_NUMBER}|表\s*\d)")),
+    ("figure", re.compile(rf"\W*(?:(?i:fig(?:ur[ae]?|\.)|abb(?:ildung|\.)){_NUMBER}|[图圖図]\s*\d)")),
 )
-"""How a caption says itself what it belongs to; that counts in place of its type."""
-
-ATTACHED: Final = frozenset(_KINDS)
+"""How a caption says itself what it belongs to; that counts in place of its type: MinerU's model calls nearly every
+caption of a table `image_caption` (all of 174 on 3,696 pages of its answers)."""
 
 _NUM_NEAR: Final = 8
 """How many blocks before and after a caption, in reading order, it is compared with: the time grows no faster than the
@@ -68,28 +51,33 @@ def choose_hosts(blocks: Sequence[Block], hosts: Collection[int]) -> dict[int, i
     of_all = sorted(hosts)
     chosen = {}
     for index, block in enumerate(blocks):
-        if block.type in _KINDS:
-            kind = _kind_named(block)
-            distances = [(_distance(block, blocks[host], kind), host) for host in _near(of_all, index)]
+        if kind_of(block.type).of:
+            named = _roles_named(block)
+            distances = [(_distance(block, blocks[host], named), host) for host in _near(of_all, index)]
             distance, host = min(distances, default=(1.0, -1))
             if distance <= _FARTHEST:
                 chosen[index] = host
     return chosen
 
 
-def _kind_named(block: Block) -> frozenset[str]:
-    """The types that a caption or footnote says it belongs to."""
-    named = (types for types, words in _NAMED if words.match(block.content or ""))
-    return next(named, _KINDS[block.type])
+def _roles_named(block: Block) -> frozenset[Role]:
+    """What a caption or footnote says it belongs to."""
+    named = (frozenset([role]) for role, words in _NAMED if words.match(block.content or ""))
+    return next(named, kind_of(block.type).of)
 
 
-def choose_containers(blocks: Sequence[Block], container: str, parts: Collection[str]) -> dict[int, int]:
-    """For each block of the types `parts` the first block of type `container` that it lies in, as indices."""
-    containers = [index for index, block in enumerate(blocks) if block.type == container]
+def choose_containers(blocks: Sequence[Block], role: Role) -> dict[int, int]:
+    """For each block that a block of this role may hold, the first such block that it lies in, as indices."""
+    kinds = [kind_of(block.type) for block in blocks]
+    containers = [index for index, kind in enumerate(kinds) if kind.role == role and kind.holds]
     chosen = {}
     for index, block in enumerate(blocks):
-        if containers and block.type in parts:
-            around = (near for near in _near(containers, index) if _share_inside(block, blocks[near]) >= _INSIDE)
+        if containers:
+            around = (
+                near
+                for near in _near(containers, index)
+                if block.type in kinds[near].holds and _share_inside(block, blocks[near]) >= _INSIDE
+            )
             if (first := next(around, None)) is not None:
                 chosen[index] = first
     return chosen
@@ -101,16 +89,17 @@ def _near(indices: Sequence[int], index: int) -> Iterator[int]:
     yield from indices[max(0, middle - _NUM_NEAR) : middle + _NUM_NEAR]
 
 
-def _distance(block: Block, host: Block, kind: Collection[str]) -> float:
-    """How far a caption or footnote is from a figure, table or code block, as a share of the page. kind: the types of
-    block that it names."""
+def _distance(block: Block, host: Block, named: Collection[Role]) -> float:
+    """How far a caption or footnote is from a figure, table or code block, as a share of the page. named: what it
+    says it belongs to."""
     x0, y0, x1, y1 = block.bbox
     left, top, right, bottom = host.bbox
     apart = max(0.0, x0 - right, left - x1) + max(0.0, y0 - bottom, top - y1)
     is_above = y0 + y1 < top + bottom
-    belongs_above = "caption" in block.type and host.type in TABLES
+    role = kind_of(host.type).role
+    belongs_above = kind_of(block.type).role == "caption" and role == "table"
     side = 0.0 if is_above == belongs_above else _WRONG_SIDE
-    return apart + side + (0.0 if host.type in kind else _OTHER_KIND)
+    return apart + side + (0.0 if role in named else _OTHER_KIND)
 
 
 def _share_inside(block: Block, container: Block) -> float:
@@ -119,9 +108,6 @@ def _share_inside(block: Block, container: Block) -> float:
         return shared_area(block.bbox, container.bbox) / area
     left, top, right, bottom = container.bbox
     return float(left <= x0 <= right and top <= y0 <= bottom)
-
-
-_ITEMS: Final = frozenset({"text", "list_item", "ref_text"})
 
 
 def page_drafts(page_index: int, row: PageResult) -> tuple[list[Draft], list[Draft]]:
@@ -135,11 +121,11 @@ def page_drafts(page_index: int, row: PageResult) -> tuple[list[Draft], list[Dra
         blocks = tuple(replace(block, bbox=turned_box(block.bbox, row.orientation)) for block in blocks)
     places = [Place(page_index, block.bbox, index) for index, block in enumerate(row.blocks)]
     drafts = {index: _draft(places[index], block) for index, block in enumerate(blocks) if _is_shown(block)}
-    list_of = choose_containers(blocks, "list", _ITEMS)
-    group_of = choose_containers(blocks, "image_block", {"image", "chart"})
+    list_of = choose_containers(blocks, "list")
+    group_of = choose_containers(blocks, "figure")
     for index in {*list_of.values(), *group_of.values()}:
         drafts.pop(index, None)
-    hosts = choose_hosts(blocks, [index for index in drafts if blocks[index].type in FIGURES | TABLES | CODE])
+    hosts = choose_hosts(blocks, [index for index in drafts if drafts[index].kind.role in HOSTS])
     body: list[Draft] = []
     page_footnotes: list[Draft] = []
     last_text: Draft | None = None
@@ -148,18 +134,18 @@ def page_drafts(page_index: int, row: PageResult) -> tuple[list[Draft], list[Dra
         block = blocks[index]
         if index in hosts:
             host = drafts[hosts[index]]
-            (host.captions if "caption" in block.type else host.footnotes).append(draft)
-        elif block.type == "page_footnote":
+            (host.captions if draft.kind.role == "caption" else host.footnotes).append(draft)
+        elif draft.kind.role == "page footnote":
             page_footnotes.append(draft)
-        elif block.type == "text" and block.merge_prev and last_text is not None:
+        elif draft.kind.is_paragraph and block.merge_prev and last_text is not None:
             last_text.go_on_with(draft)
         elif index in list_of:
             last_text = _add_item(body, draft, list_drafts, list_of[index])
         else:
             draft.goes_on = block.merge_prev
             body.append(draft)
-            last_text = draft if block.type == "text" else last_text
-    _find_ended([draft for draft in body if draft.type == "text"])
+            last_text = draft if draft.kind.is_paragraph else last_text
+    _find_ended([draft for draft in body if draft.kind.is_paragraph])
     return body, page_footnotes
 
 
@@ -179,20 +165,23 @@ def _find_ended(texts: Sequence[Draft]) -> None:
 
 def _is_shown(block: Block) -> bool:
     """Whether the block has anything to show."""
-    if block.type in FIGURES:
+    role = kind_of(block.type).role
+    if role == "figure":
         return True
-    return block.type not in LEFT_OUT and bool(block.content and block.content.strip())
+    return role != "furniture" and bool(block.content and block.content.strip())
 
 
 def _draft(place: Place, block: Block) -> Draft:
     """The piece of a block, which is as it stands on the upright page; place: its own."""
     content = (block.content or "").strip()
+    kind = kind_of(block.type)
+    is_figure = kind.role == "figure"
     return Draft(
-        type="image" if block.type == "image_block" else block.type,
+        type=kind.mineru if is_figure else block.type,  # a group of pictures is one
         texts=[content] if content else [],
         places=[place],
         boxes=[block.bbox],
-        description=block.description if block.type in FIGURES else None,
+        description=block.description if is_figure else None,
     )
 
 

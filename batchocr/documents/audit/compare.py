@@ -21,6 +21,7 @@ from batchocr.documents.audit.gaps import ALIKE, MIN_EQUAL, TextGap, judged_toge
 from batchocr.documents.audit.letters import FORMULA, UNREAD, Letters, cells_of, is_of_known_script, letters_of
 from batchocr.documents.audit.lines import ReadLine, by_block, in_reading_order, paragraphs, turns_to_try
 from batchocr.documents.findings import LeftOut, PageComparison
+from batchocr.pages.kinds import kind_of
 
 MIN_LINE_SCORE: Final = 0.8
 """A line outside of all blocks that is less sure is often no text at all."""
@@ -32,8 +33,6 @@ _IN_ORDER: Final = 0.6
 _FORMULA_LETTERS: Final = 60
 """A formula may be read as so many letters."""
 _MAX_WORK: Final = 400_000_000
-_FORMULAS: Final = frozenset({"equation", "formula", "equation_block", "formula_number"})
-_FIGURES: Final = frozenset({"image", "chart", "image_block", "figure"})
 _LETTERS_PER_HEIGHT: Final = 2.2
 """Letters of a line that take as much room as the line is high."""
 
@@ -63,9 +62,10 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComp
 
 
 def _why_left_out(block: Block) -> LeftOut | None:
-    if block.type in _FORMULAS:
+    role = kind_of(block.type).role
+    if role in ("formula", "formula number"):
         return "formula"
-    if block.type in _FIGURES:
+    if role == "figure":
         return "figure"
     if block.content and not is_of_known_script(block.content):
         return "script"
@@ -82,7 +82,7 @@ def _uncompared(reason: LeftOut, block: Block, lines: Sequence[ReadLine]) -> str
 def _plain(block: Block) -> str:
     """The content without its HTML."""
     content = block.content or ""
-    return "\n".join(cells_of(content)) if block.type == "table" else content
+    return "\n".join(cells_of(content)) if kind_of(block.type).role == "table" else content
 
 
 def _outside(line: ReadLine, index: int | None) -> TextGap:
@@ -96,7 +96,7 @@ def _gaps_of(index: int, block: Block, lines: Sequence[ReadLine], left_out: list
     if FORMULA in letters_of(text).folded:
         left_out.append("formula")
     left_out += ["unread" for line in lines if line.score < _MIN_SCORE]
-    if block.type == "table":
+    if kind_of(block.type).role == "table":
         text, lines = _without_equal(cells_of(block.content or ""), lines)
     mine = letters_of(text)
     sides: list[_Side] = []

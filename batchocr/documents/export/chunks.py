@@ -16,7 +16,7 @@ from batchocr.documents.export.cutting import CutText, cut_table, cut_text
 from batchocr.documents.export.figures import Figures, File
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import shares_of
-from batchocr.pages.protocol.markdown import HEADINGS, block_markdown, code_in
+from batchocr.pages.protocol.markdown import block_markdown, code_in
 from batchocr.pages.protocol.sanitize import inert_table
 
 REVISION: Final = 2
@@ -45,7 +45,7 @@ def chunks(document: AssembledDocument, max_chars: int) -> list[dict[str, Any]]:
             gathering.end_text()
         elif isinstance(part, PageEnd):
             continue
-        elif part.type in HEADINGS:
+        elif part.kind.role == "heading":
             gathering.add_heading(part)
         else:
             gathering.add(part.with_captions)
@@ -122,16 +122,16 @@ class _Gathering:
     def _cut(self, piece: Piece, text: str) -> Iterator[CutText]:
         """The piece in parts, the first for what room there is."""
         content = (piece.content or "").strip()
-        if piece.type == "equation":
+        if piece.kind.role == "formula":
             return iter([CutText(text, 0.0, 1.0)])
-        if piece.type == "table" and content.startswith("<table"):
+        if piece.kind.role == "table" and content.startswith("<table"):
             table = table_cells(inert_table(content))
             if table is None:
                 return iter([CutText(text, 0.0, 1.0)])
             parts = cut_table(table, self._room(), self._max_chars)
             # Once more: what two rows make together may act, and they were apart.
             return (replace(part, text=inert_table(part.text)) for part in parts)
-        if piece.type == "code":
+        if piece.kind.role == "code":
             language, code = code_in(content)
             return cut_text(code, lambda code: _code(language, code), self._room(), self._max_chars)
         return cut_text(content, partial(block_markdown, piece.type), self._room(), self._max_chars)

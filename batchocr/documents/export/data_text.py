@@ -10,7 +10,8 @@ from typing import Final
 
 from batchocr.documents.assembly.document import Piece
 from batchocr.documents.export.words import with_dollars
-from batchocr.pages.protocol.markdown import BULLET, FIGURES, HEADINGS, LEFT_OUT, code_in, fenced, figure_parts
+from batchocr.pages.kinds import kind_of
+from batchocr.pages.protocol.markdown import BULLET, code_in, fenced, figure_parts
 from batchocr.pages.protocol.sanitize import without_blank_lines
 from batchocr.pages.turning import PICTURE_IN_TABLE
 
@@ -25,18 +26,19 @@ def text_of(pieces: Iterable[Piece]) -> str:
 
 def _text(type: str, content: str, level: int | None = None) -> str:
     content = content.strip()
-    if not content or type in LEFT_OUT:
+    role = kind_of(type).role
+    if not content or role == "furniture":
         return ""
-    if type in HEADINGS:
+    if role == "heading":
         return f"{'#' * min(level or 1, _LOWEST_HEADING)} {' '.join(with_dollars(content).split())}"
-    if type == "equation":
+    if role == "formula":
         latex = content.removeprefix("\\[").removesuffix("\\]").strip()
         return f"$$\n{without_blank_lines(latex)}\n$$" if latex else ""
-    if type == "table":
+    if role == "table":
         return without_blank_lines(PICTURE_IN_TABLE.sub("", content))
-    if type == "code":
+    if role == "code":
         language, code = code_in(content)
         return fenced(code, language)
-    if type in FIGURES:
-        return BETWEEN.join(_text(kind, part) for kind, part in figure_parts(content))
+    if role == "figure":
+        return BETWEEN.join(_text(type, part) for type, part in figure_parts(content))
     return BULLET.sub("- ", with_dollars(content))

@@ -19,8 +19,9 @@ from batchocr.documents.export.figures import Cut, Figures, File, Picture, piece
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import Share, list_items, shares_of, with_dollars
 from batchocr.errors import UsageError
+from batchocr.pages.kinds import kind_of
 from batchocr.pages.parts import pixel_box
-from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS, LEFT_OUT, code_in, figure_parts
+from batchocr.pages.protocol.markdown import code_in, figure_parts
 from batchocr.pages.protocol.sanitize import harmless_characters
 from batchocr.pages.turning import turned_box
 
@@ -50,7 +51,6 @@ except ImportError as error:
 
 REVISION: Final = 4
 
-_LABELS: Final = dict.fromkeys(FOOTNOTES, DocItemLabel.FOOTNOTE) | {"ref_text": DocItemLabel.REFERENCE}
 _LANGUAGES: Final = {language.value.lower(): language for language in CodeLanguageLabel}
 _MIME_TYPES: Final = {"pdf": "application/pdf"} | {
     name: f"image/{name}" for name in ("png", "jpeg", "tiff", "gif", "bmp")
@@ -68,7 +68,7 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
     Pages are in points where the resolution is known, else in px; boxes from the top left; page headers and footers as
     furniture.
     """
-    places = (piece.places[0] for piece in pieces_of(document) if piece.type in FIGURES)
+    places = (piece.places[0] for piece in pieces_of(document) if piece.kind.role == "figure")
     return _files(document, name, figures.cut(places, "png"))
 
 
@@ -104,7 +104,7 @@ class _Writer:
         """Add what belongs to the sheet of this page rather than to the text."""
         for number, block in enumerate(self._rows[page_index].blocks):
             text = _text(block.content)
-            if block.type in LEFT_OUT and text:
+            if kind_of(block.type).role == "furniture" and text:
                 place = Place(page_index, block.bbox, number)
                 self.made.add_text(
                     label=_furniture_label(block, self._rows[page_index].orientation or 0),
@@ -118,15 +118,16 @@ class _Writer:
         Docling's exporters leave out those that are part of a table."""
         captions = [self._add_text(caption, DocItemLabel.CAPTION) for caption in piece.captions]
         item: PictureItem | TableItem | CodeItem | None = None
-        if piece.type in FIGURES:
+        role = piece.kind.role
+        if role == "figure":
             item = self._add_picture(piece)
             if piece.description:
                 item.meta = PictureMeta(description=DescriptionMetaField(text=harmless_characters(piece.description)))
-        elif piece.type == "table" and (table := clean_table(harmless_characters(piece.content or "").strip())):
+        elif role == "table" and (table := clean_table(harmless_characters(piece.content or "").strip())):
             own = replace(piece, content=_text(cell_text(table.caption)), places=piece.places[:1])
             captions.append(self._add_text(own, DocItemLabel.CAPTION))
             item = self.made.add_table(data=_table_data(table))
-        elif piece.type in ("code", "algorithm"):
+        elif role == "code":
             item = self._add_code(piece)
         else:
             self._add_text(piece)
@@ -135,7 +136,7 @@ class _Writer:
             item.captions = [caption.get_ref() for caption in captions if caption is not None]
         for footnote in piece.footnotes:
             self._add_text(footnote, DocItemLabel.FOOTNOTE)
-        if piece.type in FIGURES and piece.content and piece.content != piece.description:
+        if role == "figure" and piece.content and piece.content != piece.description:
             for kind, part in figure_parts(piece.content):
                 self.add(replace(piece, type=kind, content=part, captions=(), footnotes=()))
 
@@ -144,17 +145,18 @@ class _Writer:
         text = _text(piece.content)
         if not text:
             return None
-        if piece.type == "list":
+        own = DocItemLabel(piece.kind.docling)
+        if own == DocItemLabel.LIST_ITEM:
             self._add_list(piece, text)
             return None
-        if piece.type == "doc_title":
+        if own == DocItemLabel.TITLE:
             item: TextItem = self.made.add_title(text=" ".join(text.split()))
-        elif piece.type in HEADINGS:
+        elif own == DocItemLabel.SECTION_HEADER:
             item = self.made.add_heading(text=" ".join(text.split()), level=min(piece.level or 1, _MAX_LEVEL))
-        elif piece.type == "equation":
+        elif own == DocItemLabel.FORMULA:
             item = self.made.add_formula(text=text.removeprefix("\\[").removesuffix("\\]").strip())
         else:
-            item = self.made.add_text(label=label or _LABELS.get(piece.type, DocItemLabel.TEXT), text=text)
+            item = self.made.add_text(label=label or own, text=text)
         item.prov = self._all_provenance(piece, item.text)
         return item
 
@@ -224,11 +226,11 @@ def _text(content: str | None) -> str:
 
 
 def _furniture_label(block: Block, orientation: int) -> DocItemLabel:
-    if block.type == "aside_text":
-        return DocItemLabel.TEXT
+    """A page's number is a header or a footer by where it stands."""
+    kind = kind_of(block.type)
     _, top, _, bottom = turned_box(block.bbox, orientation)
-    is_header = block.type == "header" or (block.type == "page_number" and top + bottom < 1)
-    return DocItemLabel.PAGE_HEADER if is_header else DocItemLabel.PAGE_FOOTER
+    is_number_above = kind.mineru == "page_number" and top + bottom < 1
+    return DocItemLabel.PAGE_HEADER if is_number_above else DocItemLabel(kind.docling)
 
 
 def _table_data(table: TableCells) -> TableData:

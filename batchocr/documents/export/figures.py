@@ -18,7 +18,6 @@ from batchocr.data import Block, Box, Encoding, ErrorKind, Failure
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.placing.document import DocumentText
 from batchocr.pages.parts import encoded
-from batchocr.pages.protocol.markdown import FIGURES
 from batchocr.pages.turning import PICTURE_IN_TABLE, box_named
 from batchocr.processes.messages import Part
 from batchocr.processes.source_files import SourceFile, SourceFiles, Steps, drawing
@@ -127,9 +126,9 @@ def pieces_of(document: AssembledDocument) -> Iterator[Piece]:
 def picture_places(document: AssembledDocument) -> Iterator[Place]:
     """Where the document has figures, and pictures within tables, in the order of `pieces_of`."""
     for piece in pieces_of(document):
-        if piece.type in FIGURES:
+        if piece.kind.role == "figure":
             yield piece.places[0]
-        elif piece.type == "table" and piece.content and "#bbox=" in piece.content:
+        elif piece.kind.role == "table" and piece.content and "#bbox=" in piece.content:
             yield from pictures_in_table(document, piece).values()
 
 

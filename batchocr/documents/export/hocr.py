@@ -11,14 +11,13 @@ from batchocr.documents.export.figures import Figures, File
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import placed_pages
 from batchocr.documents.markup.mathml import shown_characters
-from batchocr.pages.protocol.markdown import HEADINGS
+from batchocr.pages.kinds import kind_of
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.placed_text import BlockWords, Box, PageText, PlacedLine
 
 REVISION: Final = 3
 
 _CAPABILITIES: Final = "ocr_page ocr_carea ocr_par ocr_line ocr_header ocr_caption ocrx_word"
-_LINES: Final = dict.fromkeys(HEADINGS, "ocr_header") | dict.fromkeys(("image_caption", "table_caption"), "ocr_caption")
 _TEXT_ANGLES: Final = {90: 270, 180: 180, 270: 90}
 """hOCR turns text counterclockwise, blocks clockwise."""
 
@@ -70,7 +69,7 @@ def _line(block: BlockWords, line: PlacedLine, id: str, page: PageText) -> str:
         f"{escape(word.text)}</span>"
         for index, word in enumerate(line.words, 1)
     )
-    return f'<span class="{_LINES.get(block.type, "ocr_line")}" id="line_{id}" title="{title}">{words}</span>\n'
+    return f'<span class="{kind_of(block.type).hocr}" id="line_{id}" title="{title}">{words}</span>\n'
 
 
 def _bbox(box: Box, page: PageText) -> str:

@@ -22,13 +22,11 @@ from batchocr.documents.export.words import missing_figure_in_words
 from batchocr.documents.markup.html import block_html, inline_html
 from batchocr.documents.markup.mathml import shown_characters
 from batchocr.documents.markup.own_files import own_template, own_text, policy_hash
-from batchocr.pages.protocol.markdown import FIGURES, FOOTNOTES, HEADINGS
 
 REVISION: Final = 2
 
 _PACKAGE: Final = "batchocr.documents.export"
 _LOWEST_HEADING: Final = 6
-_CLASSES: Final = {"table": "wide", **dict.fromkeys(FOOTNOTES, "footnote")}
 _PICTURE: Final = re.compile('<span class="picture" data-bbox="([^"]*)"></span>')
 _MAX_TITLE: Final = 200
 
@@ -46,7 +44,8 @@ def _files(document: AssembledDocument, name: str, cut: Cut) -> Iterator[File]:
 
 def document_html(document: AssembledDocument, pictures: Pictures) -> str:
     """The page. pictures: of each place with a picture, the path of its file from the page; or why there is none."""
-    headings = [part for part in document.parts if isinstance(part, Piece) and part.type in HEADINGS and part.content]
+    pieces = (part for part in document.parts if isinstance(part, Piece) and part.content)
+    headings = [piece for piece in pieces if piece.kind.role == "heading"]
     page = _Page(document, pictures)
     parts = [page.part(part) for part in document.parts]
     source = shown_characters(document.source)
@@ -82,17 +81,17 @@ class _Page:
         shown = Markup("\n").join(filter(None, (self._piece(piece) for piece in part.with_captions)))
         if not shown:
             return shown
-        tag = "figure" if part.type in FIGURES or part.type == "table" else "div"
+        tag = "figure" if part.kind.role in ("figure", "table") else "div"
         return Markup('<{0} class="piece" id="{1}">{2}</{0}>').format(tag, _id(part), shown)
 
     def _piece(self, piece: Piece) -> Markup:
-        if piece.type in FIGURES:
+        if piece.kind.role == "figure":
             return self._figure(piece)
         made = block_html(piece.type, piece.content, level=piece.level)
-        if piece.type == "table":
+        if piece.kind.role == "table":
             made = self._with_pictures(made, piece)
-        kind = "caption" if piece.type.endswith("_caption") else _CLASSES.get(piece.type)
-        return Markup(f'<div class="{kind}">{made}</div>' if made and kind else made)
+        name = piece.kind.html
+        return Markup(f'<div class="{name}">{made}</div>' if made and name else made)
 
     def _figure(self, piece: Piece) -> Markup:
         picture = self._pictures[piece.places[0]]

@@ -16,7 +16,7 @@ from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.figures import Cut, Figures, File, picture_files, picture_places, with_pictures
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.words import missing_figure_in_words
-from batchocr.pages.protocol.markdown import FIGURES, block_markdown, figure_markdown
+from batchocr.pages.protocol.markdown import block_markdown, figure_markdown
 
 REVISION: Final = 2
 
@@ -44,10 +44,10 @@ def document_markdown(document: AssembledDocument, pictures: Pictures, options: 
 
 
 def _piece_markdown(document: AssembledDocument, pictures: Pictures, piece: Piece) -> str:
-    if piece.type in FIGURES:
+    if piece.kind.role == "figure":
         return _figure(piece, pictures[piece.places[0]])
     text = block_markdown(piece.type, piece.content or "", level=piece.level)
-    return with_pictures(text, document, piece, partial(_tag, pictures)) if piece.type == "table" else text
+    return with_pictures(text, document, piece, partial(_tag, pictures)) if piece.kind.role == "table" else text
 
 
 def _figure(piece: Piece, picture: str | Failure) -> str:

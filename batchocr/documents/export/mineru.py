@@ -18,24 +18,16 @@ from batchocr.documents.export.figures import Cut, Figures, File, picture_places
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.md import Pictures, document_markdown
 from batchocr.documents.export.words import with_dollars
-from batchocr.pages.protocol.markdown import FIGURES, HEADINGS, INLINE_FORMULA, LEFT_OUT
+from batchocr.pages.kinds import Role, kind_of
+from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
 REVISION: Final = 2
 
 Item = dict[str, Any]
 """An entry of a content list, as JSON."""
 
-_OF_THE_SHEET: Final = {
-    "header": "page_header",
-    "footer": "page_footer",
-    "page_number": "page_number",
-    "aside_text": "page_aside_text",
-    "page_footnote": "page_footnote",
-}
-"""Types of blocks that belong to a page rather than to the text, and what the second content list calls them."""
-
-_SHOWN: Final = frozenset({"table", "equation"})
-"""Types of blocks of which MinerU keeps a picture, although it reads them."""
+_SHOWN: Final = frozenset[Role](("figure", "table", "formula"))
+"""Of what MinerU keeps a picture, although it reads tables and formulas."""
 
 _ORDERED: Final = re.compile(r"\(?(?:\d{1,4}|[A-Za-z]|[ivxIVX]{1,6})[.)]\s")
 _SPANNING: Final = re.compile(r"\b(?:row|col)span\b", re.IGNORECASE)
@@ -65,7 +57,7 @@ def _files(document: AssembledDocument, name: str, cut: Cut, options: FormatOpti
 
 def _places(document: AssembledDocument) -> Iterator[Place]:
     """Where MinerU has a picture, in reading order: also of tables and formulas, each where it begins."""
-    shown = (piece.places[0] for piece in pieces_of(document) if piece.type in FIGURES | _SHOWN)
+    shown = (piece.places[0] for piece in pieces_of(document) if piece.kind.role in _SHOWN)
     yield from sorted({*shown, *picture_places(document)}, key=lambda place: (place.page_index, place.block))
 
 
@@ -92,7 +84,7 @@ def _content_lists(document: AssembledDocument, pictures: Pictures) -> tuple[lis
                 add(*entries, part.places[0].page_index, part.places[0].bbox)
         elif isinstance(part, PageEnd):
             for block in rows[part.page_index].blocks:
-                if block.type in LEFT_OUT and block.content:
+                if kind_of(block.type).role == "furniture" and block.content:
                     add(*_of_the_sheet(block.type, block.content), part.page_index, block.bbox)
     return flat, paged
 
@@ -131,22 +123,21 @@ class _Item:
 
     def entries(self) -> tuple[Item, Item] | None:
         """The entry of the first list and of the second, without page and box; None for a piece without content."""
-        kind = self._piece.type
-        if kind in FIGURES:
+        role = self._piece.kind.role
+        if role == "figure":
             return self._figure()
         if not self._content:
             return None
-        if kind in HEADINGS:
-            return self._heading()
-        if kind in _OF_THE_SHEET:
-            return _of_the_sheet(kind, self._content)
-        by_kind = {
+        if role == "page footnote":
+            return _of_the_sheet(self._piece.type, self._content)
+        by_role: dict[Role, Callable[[], tuple[Item, Item]]] = {
+            "heading": self._heading,
             "table": self._table,
-            "equation": self._equation,
-            **dict.fromkeys(("code", "algorithm"), self._code),
-            **dict.fromkeys(("list", "ref_text", "index"), self._list),
+            "formula": self._equation,
+            "code": self._code,
+            "list": self._list,
         }
-        return by_kind.get(kind, self._text)()
+        return by_role.get(role, self._text)()
 
     def _text(self) -> tuple[Item, Item]:
         content = {"paragraph_content": _spans(self._content)}
@@ -192,11 +183,11 @@ class _Item:
         return first, {"type": "equation_interline", "content": content}
 
     def _code(self) -> tuple[Item, Item]:
-        kind = self._piece.type
-        body = self._content if kind == "code" else with_dollars(self._content)
+        kind, is_plain = self._piece.type, not self._piece.kind.has_formulas
+        body = self._content if is_plain else with_dollars(self._content)
         first = {"type": "code", "sub_type": kind, "code_body": body, **self._notes(_texts, "code")}
         content: Item = {**self._notes(_spans, kind), f"{kind}_content": [{"type": "text", "content": body}]}
-        if kind == "code":
+        if is_plain:
             content["code_language"] = "txt"
         return first, {"type": kind, "content": content}
 
@@ -234,7 +225,7 @@ class _Item:
 
 
 def _of_the_sheet(kind: str, content: str) -> tuple[Item, Item]:
-    name = _OF_THE_SHEET[kind]
+    name = kind_of(kind).mineru
     return (
         {"type": kind, "text": with_dollars(content)},
         {"type": name, "content": {f"{name}_content": _spans(content)}},

@@ -14,10 +14,10 @@ from itertools import groupby
 from typing import Final
 
 from batchocr.documents.markup.mathml import shown_characters, to_mathml
-from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, LISTS, code_in, figure_parts
+from batchocr.pages.kinds import kind_of
+from batchocr.pages.protocol.markdown import INLINE_FORMULA, code_in, figure_parts
 from batchocr.pages.protocol.sanitize import table_structure
 
-_HEADING_LEVELS: Final = {"doc_title": 1, "title": 1, "paragraph_title": 2}
 _NO_TABLE: Final = "<p><em>A table that could not be parsed, as the model wrote it:</em></p>"
 
 _BULLET: Final = re.compile(r"[•●○◦▪■‣∙][ \t]*")
@@ -32,19 +32,21 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
     text = shown_characters(content or "").strip()
     if not text:
         return ""
-    if type in _HEADING_LEVELS:
-        heading = f"h{min(level or _HEADING_LEVELS[type], 6)}"
+    kind = kind_of(type)
+    if kind.role == "heading":
+        heading = f"h{min(level or kind.level, 6)}"
         return f'<{heading} dir="auto">{inline_html(text)}</{heading}>'
-    if type == "equation":
+    if kind.role == "formula":
         latex = text.removeprefix("\\[").removesuffix("\\]")
         return f'<div class="formula">{to_mathml(latex, display=True)}</div>'
-    if type == "table":
+    if kind.role == "table":
         return table_html(text) if text.startswith("<table") else _NO_TABLE + _preformatted(text)
-    if type == "code":
-        return _preformatted(code_in(text)[1])
-    if type in FIGURES:
-        return "".join(block_html(kind, part) for kind, part in figure_parts(text))
-    return _paragraphs(text, joined=type not in LISTS)
+    if kind.role == "code":
+        code = code_in(text)[1]
+        return f"<pre><code>{inline_html(code)}</code></pre>" if kind.has_formulas else _preformatted(code)
+    if kind.role == "figure":
+        return "".join(block_html(type, part) for type, part in figure_parts(text))
+    return _paragraphs(text, joined=kind.role != "list")
 
 
 def inline_html(text: str) -> str:

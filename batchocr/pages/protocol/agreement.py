@@ -10,10 +10,11 @@ from typing import Final
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from batchocr.data import Block, PlacedWord
+from batchocr.pages.kinds import kind_of
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
-_OTHER_THAN_TEXT: Final = {"table", "equation", "image", "chart", "code", "algorithm", "formula_number"}
-"""Types whose content is not the letters that are seen, or not in their order."""
+_OTHER_THAN_TEXT: Final = {"table", "formula", "formula number", "figure", "code"}
+"""Roles of blocks whose content is not the letters that are seen, or not in their order."""
 
 _LEAST_LETTERS: Final = 20
 """Fewer, such as the number of a page, say nothing about it."""
@@ -31,7 +32,8 @@ def agreement_of(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> float 
     texts = [
         block
         for block in blocks
-        if block.content is not None and block.type not in _OTHER_THAN_TEXT and block.text_source != "page"
+        if block.content is not None and block.text_source != "page"
+        if kind_of(block.type).role not in _OTHER_THAN_TEXT
     ]
     if len(words) * len(texts) > _MOST_WORK:
         return None

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from batchocr.data import Block, Box
+from batchocr.pages.kinds import kind_of
 from batchocr.pages.protocol.ink import Ink
-from batchocr.pages.protocol.markdown import FIGURES, LEFT_OUT
-
-_FIGURES: Final = FIGURES | {"image_block"}
 
 
 def shares_in_figures(blocks: Sequence[Block], ink: Ink) -> tuple[float | None, float | None]:
@@ -17,11 +14,12 @@ def shares_in_figures(blocks: Sequence[Block], ink: Ink) -> tuple[float | None, 
 
     What lies in another block too, such as text on a picture, counts as read.
     """
-    total = ink.amount(block.bbox for block in blocks if block.type not in LEFT_OUT)
+    roles = [kind_of(block.type).role for block in blocks]
+    total = ink.amount(block.bbox for block, role in zip(blocks, roles, strict=True) if role != "furniture")
     if not total:
         return None, None
     unread, others = list[Box](), list[Box]()
-    for block in blocks:
-        (unread if block.type in _FIGURES and block.finish_reason is None else others).append(block.bbox)
+    for block, role in zip(blocks, roles, strict=True):
+        (unread if role == "figure" and block.finish_reason is None else others).append(block.bbox)
     written = filter(ink.is_writing, unread)
     return round(ink.amount(unread, others) / total, 4), round(ink.amount(written, others) / total, 4)

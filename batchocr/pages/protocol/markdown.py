@@ -8,6 +8,7 @@ from html import escape
 from typing import Final
 
 from batchocr.data import Block
+from batchocr.pages.kinds import kind_of
 from batchocr.pages.protocol.sanitize import (
     harmless_characters,
     inert_formula,
@@ -16,23 +17,7 @@ from batchocr.pages.protocol.sanitize import (
     without_blank_lines,
 )
 
-LEFT_OUT: Final = frozenset({"header", "footer", "page_number", "aside_text"})
-"""What belongs to the sheet of paper, not to the text."""
-
-FOOTNOTES: Final = frozenset({"page_footnote", "footnote", "image_footnote", "table_footnote"})
-
-_HEADING_MARKS: Final = {"doc_title": "#", "title": "#", "paragraph_title": "##"}
-"""MinerU2.5 calls every heading `title`; a single page of a document does not tell its level."""
-
-HEADINGS: Final = frozenset(_HEADING_MARKS)
-
 _LOWEST_HEADING: Final = 6
-
-LISTS: Final = frozenset({"list", "ref_text", "index"})
-"""Blocks whose lines are items."""
-
-FIGURES: Final = frozenset({"image", "chart"})
-"""Blocks that are shown, not read."""
 
 _DRAWN: Final = frozenset({"math", "mermaid", "plantuml", "dot", "graphviz", "geojson", "topojson", "stl"})
 """Languages that some renderers do not show but draw, with links and all."""
@@ -71,7 +56,7 @@ def to_markdown(blocks: Sequence[Block]) -> str:
     contents = _joined_contents(blocks)
     parts = [
         figure_markdown(block.type, f"#block-{index}", block.content, block.description)
-        if block.type in FIGURES
+        if kind_of(block.type).role == "figure" and not kind_of(block.type).holds
         else block_markdown(block.type, content)
         for index, (block, content) in enumerate(zip(blocks, contents, strict=True))
     ]
@@ -87,7 +72,7 @@ def _joined_contents(blocks: Sequence[Block]) -> list[str]:
     last_text: int | None = None
     for index, block in enumerate(blocks):
         content = contents[index]
-        if block.type != "text" or not content:
+        if not content or not kind_of(block.type).is_paragraph:
             continue
         if block.merge_prev and last_text is not None:
             contents[last_text] += content if _CHINESE.search(content) else f" {content}"
@@ -113,23 +98,24 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
     level: of a heading, 1 is the highest; by its type if it is not known.
     """
     content = harmless_characters(content).strip()
-    if not content or type in LEFT_OUT:
+    kind = kind_of(type)
+    if not content or kind.role == "furniture":
         return ""
-    if type in _HEADING_MARKS:
-        mark = _HEADING_MARKS[type] if level is None else "#" * min(level, _LOWEST_HEADING)
+    if kind.role == "heading":
+        mark = "#" * min(level or kind.level, _LOWEST_HEADING)
         text = " ".join(_with_dollars(content).split())
         return f"{mark} {_CLOSING.sub(_BACKSLASH, text)}"
-    if type == "equation":
+    if kind.role == "formula":
         latex = content.removeprefix("\\[").removesuffix("\\]").strip()
         return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
-    if type == "table":
+    if kind.role == "table":
         return inert_table(content) if content.startswith("<table") else f"{_NO_TABLE}\n\n{fenced(content)}"
-    if type == "code":
+    if kind.role == "code":
         return _code(content)
-    if type in FIGURES:
-        return "\n\n".join(filter(None, (block_markdown(kind, part) for kind, part in figure_parts(content))))
+    if kind.role == "figure":
+        return "\n\n".join(filter(None, (block_markdown(type, part) for type, part in figure_parts(content))))
     text = _LINE_START.sub(_BACKSLASH, _with_dollars(content))
-    if type not in LISTS and len(_DASH.findall(text)) == 1:
+    if kind.role != "list" and len(_DASH.findall(text)) == 1:
         text = _DASH.sub(_BACKSLASH, text)
     return BULLET.sub("- ", text)
 

@@ -54,9 +54,6 @@ MAX_READ_AREA: Final = 4.0
 """The area that all crops of a page may cover together, in pages. A sound layout covers the page once or twice, a
 looping one a hundred times, which no memory would hold."""
 
-_UNCROPPED: Final = {"image", "chart", "image_block", "list", "equation_block"}
-"""Types of blocks that are not read on their own."""
-
 _TRUSTED: Final = "_batchocr_trusted"
 """Our key on a ContentBlock whose text is the page's own, which it holds."""
 
@@ -215,7 +212,7 @@ def _take_trusted(blocks: Sequence[ContentBlock], page: Page) -> None:
     """Give the blocks their text that are plain text of the page."""
     trusted = TrustedText(page.glyphs, page.image)
     for block in blocks:
-        if block.type not in _UNCROPPED and has_running_text(block) and (own := trusted.of(block.bbox)) is not None:
+        if has_running_text(block) and (own := trusted.of(block.bbox)) is not None:
             block[_TRUSTED] = own.text
 
 

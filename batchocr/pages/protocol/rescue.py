@@ -16,8 +16,9 @@ from mineru_vl_utils.structs import ContentBlock
 from rapidfuzz.distance import Levenshtein
 
 from batchocr.data import Completion, Page
+from batchocr.pages.kinds import kind_of
 from batchocr.pages.protocol.agreement import letters_compared
-from batchocr.pages.protocol.trusted_text import NO_TEXT, PlainText, TrustedText
+from batchocr.pages.protocol.trusted_text import PlainText, TrustedText
 
 _LEAST_LETTERS, _LEAST_OF_FONT, _LEAST_OF_DIGITS = 20, 5, 0
 _LEAST_AGREEMENT: Final = 0.95
@@ -57,7 +58,8 @@ def rescued_texts(asked: Sequence[ContentBlock], completions: Sequence[Completio
 
 def has_running_text(block: ContentBlock) -> bool:
     """Whether the letters that stand in a block, lines joined, can be its text."""
-    return block.type not in NO_TEXT and not block.angle
+    kind = kind_of(block.type)
+    return kind.is_as_printed and not kind.holds and not block.angle
 
 
 class _Evidence:

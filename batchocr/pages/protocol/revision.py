@@ -6,7 +6,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Final
 
-_MINERU: Final = 17
+_MINERU: Final = 18
 """Goes up with every change that may alter the text of a page, or its status: in `mineru` and what it uses, or in the
 engine's rules against loops."""
 

@@ -9,6 +9,7 @@ from typing import Final
 from mineru_vl_utils.structs import ContentBlock
 
 from batchocr.data import Completion, counted
+from batchocr.pages.kinds import kind_of
 from batchocr.pages.protocol.ink import Ink
 
 _MAX_NAMED = 10
@@ -83,7 +84,7 @@ def name_blocks(places: Sequence[int | None], noun: str = "block") -> str:
 def is_unparsed(block: ContentBlock) -> bool:
     """Whether the model gave text for this table that did not become HTML."""
     return (
-        block.type == "table"
+        kind_of(block.type).role == "table"
         and COMPLETION in block
         and block[COMPLETION].text.strip() not in ("", _NO_TEXT)
         and not (block.content or "").startswith("<table")
@@ -112,4 +113,4 @@ def _is_empty(block: ContentBlock) -> bool:
 
 def _leaks_tokens(block: ContentBlock) -> bool:
     """Whether the text of a block that is no table has tokens of the model's own."""
-    return block.type != "table" and _MODEL_TOKEN.search(block.content or "") is not None
+    return kind_of(block.type).role != "table" and _MODEL_TOKEN.search(block.content or "") is not None

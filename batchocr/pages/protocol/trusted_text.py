@@ -20,11 +20,6 @@ from PIL import Image
 
 from batchocr.data import Glyph, shared_area
 
-NO_TEXT: Final = frozenset(
-    ("table", "equation", "formula_number", "code", "algorithm", "index", "phonetic", "image", "chart", "unknown")
-)
-"""Blocks whose content is not the letters that stand there, lines joined."""
-
 _ORDINARY: Final = re.compile(
     r"[ !-\[\]-~\xa0-\u02ff\u0370-\u052f\u1e00-\u1fff\u2010-\u2027\u2030-\u205e\u20a0-\u20bf\u2122\u2190-\u2193"
     r"\u2212\u223c\u2248\u2260\u2264\u2265\u25a0\u25aa\u25cb\u25cf\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"

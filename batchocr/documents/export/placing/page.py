@@ -26,7 +26,8 @@ from batchocr.documents.export.placing.ink import (
 from batchocr.documents.export.placing.lines import divides, text_in_rows, words_in_row
 from batchocr.documents.export.placing.tables import cell_boxes, texts_of
 from batchocr.documents.markup.mathml import to_mathml
-from batchocr.pages.protocol.markdown import FIGURES, INLINE_FORMULA, code_in
+from batchocr.pages.kinds import kind_of
+from batchocr.pages.protocol.markdown import INLINE_FORMULA, code_in
 from batchocr.pages.protocol.sanitize import harmless_characters
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.letters import WIDE, advance, drawn_order
@@ -52,15 +53,16 @@ def page_words(row: PageResult, image: Image.Image | None) -> list[BlockWords]:
     made = []
     for number, block in enumerate(row.blocks):
         content = harmless_characters(block.content or "").strip()
-        if not content or block.type in FIGURES:
+        role = kind_of(block.type).role
+        if not content or role == "figure":
             continue
         x0, y0, x1, y1 = (min(1.0, max(0.0, share)) for share in block.bbox)  # 0 for nan
         box = (x0, y0, x1, y1)
         upright = None
-        if image is not None and block.type != "equation":
+        if image is not None and role != "formula":
             upright = _Upright.of(image, box, block, max(1, round(max(image.size) / inches * _RULE_INCHES)))
         lines = None if upright is None else upright.lines(block.type, content)
-        is_unclear = lines is None and block.type != "equation"
+        is_unclear = lines is None and role != "formula"
         if lines is None:
             text = " ".join(_plain(block.type, content).split())
             lines = (PlacedLine(box, (Word(text, box),)),) if text else ()
@@ -76,11 +78,12 @@ def plain_text(content: str) -> str:
 
 def _plain(type: str, content: str) -> str:
     """The text of a block as it is seen, in lines where the model wrote such."""
-    if type == "equation":
+    role = kind_of(type).role
+    if role == "formula":
         return _formula(content.removeprefix("\\[").removesuffix("\\]"))
-    if type == "table":
+    if role == "table":
         return _cell_text(content)
-    shown = code_in(content)[1] if type in ("code", "algorithm") else RAISED.sub("", content)
+    shown = code_in(content)[1] if role == "code" else RAISED.sub("", content)
     return INLINE_FORMULA.sub(lambda formula: _formula(formula[1]), shown)
 
 
@@ -127,7 +130,7 @@ class _Upright:
         angle = block.angle or 0
         crop = image.crop((x0, y0, x1, y1)).convert("L")
         marks = marks_in(crop.rotate(angle, expand=True) if angle else crop)
-        if block.type == "table":
+        if kind_of(block.type).role == "table":
             marks = with_bands_turned(marks, rule_px // 8)
         rules = rules_in(marks, rule_px)
         marks &= ~rules
@@ -137,7 +140,7 @@ class _Upright:
 
     def lines(self, type: str, content: str) -> tuple[PlacedLine, ...] | None:
         """The lines of the block's text; None if they are unclear."""
-        if type != "table":
+        if kind_of(type).role != "table":
             text = "\n".join(" ".join(line.split()) for line in _plain(type, content).split("\n") if line.strip())
             return self._lines_in(text, 0, 0, self.marks) if text else ()
         table = clean_table(content)

@@ -1,0 +1,123 @@
+"""What each type of block is, and how it is written. No other module knows types by their names.
+
+Sources: `BlockType` of mineru-vl-utils; the names of MinerU's second content list, of Docling's labels, of hOCR's
+classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Role = Literal[
+    "text",
+    "heading",
+    "list",
+    "table",
+    "formula",
+    "formula number",
+    "code",
+    "figure",
+    "caption",
+    "footnote",
+    "page footnote",
+    "furniture",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a type of block is."""
+
+    role: Role
+    """What all formats write it as. The lines of a list are items, those of code stay as they are. Furniture belongs to
+    the sheet of paper, and is left out of the text."""
+    level: int = 1
+    """Of a heading of which nothing else tells it."""
+    of: frozenset[Role] = frozenset()
+    """What a caption or a footnote names as what it belongs to."""
+    holds: frozenset[str] = frozenset()
+    """Types of blocks around which it is a box; then it says nothing itself."""
+    goes_on: bool = False
+    """Whether a page or a column may cut it in two."""
+    is_as_printed: bool = True
+    """Whether its content is the letters that stand there, lines joined."""
+    has_formulas: bool = False
+    """Of code: whether some of it is formulas."""
+    mineru: str = "paragraph"
+    """What MinerU calls it in its second content list."""
+    docling: str = "text"
+    """Docling's label, where it is written as text."""
+    hocr: str = "ocr_line"
+    """hOCR's class of its lines."""
+    html: str = ""
+    """The class of its element in HTML."""
+
+    @property
+    def is_paragraph(self) -> bool:
+        """Whether it is running text, which a page or a column may cut."""
+        return self.role == "text" and self.goes_on
+
+
+FLOATS: Final = frozenset[Role](("figure", "table", "code", "caption", "footnote"))
+"""What may stand between the two halves of a paragraph."""
+
+HOSTS: Final = frozenset[Role](("figure", "table", "code"))
+"""What captions and footnotes belong to."""
+
+
+def _heading(level: int, *, docling: str = "section_header") -> Kind:
+    return Kind("heading", level, mineru="title", docling=docling, hocr="ocr_header")
+
+
+def _caption(*of: Role) -> Kind:
+    return Kind("caption", of=frozenset(of) or HOSTS, docling="caption", hocr="ocr_caption", html="caption")
+
+
+def _footnote(*of: Role) -> Kind:
+    return Kind("footnote", of=frozenset(of) or HOSTS, docling="footnote", html="footnote")
+
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    "text": Kind("text", goes_on=True),
+    "list_item": Kind("text"),
+    "phonetic": Kind("text", is_as_printed=False),
+    "unknown": Kind("text", is_as_printed=False),
+    "title": _heading(1),
+    "doc_title": _heading(1, docling="title"),
+    "paragraph_title": _heading(2),
+    "list": Kind(
+        "list", goes_on=True, holds=frozenset(("text", "list_item", "ref_text")), mineru="list", docling="list_item"
+    ),
+    "ref_text": Kind("list", goes_on=True, mineru="list", docling="reference"),
+    "index": Kind("list", is_as_printed=False, mineru="index"),
+    "table": Kind("table", is_as_printed=False, mineru="table", html="wide"),
+    "equation": Kind("formula", is_as_printed=False, mineru="equation_interline", docling="formula"),
+    "equation_block": Kind("formula", holds=frozenset(("equation",)), is_as_printed=False),
+    "formula_number": Kind("formula number", is_as_printed=False),
+    "code": Kind("code", is_as_printed=False, mineru="code"),
+    "algorithm": Kind("code", is_as_printed=False, has_formulas=True, mineru="algorithm"),
+    "image": Kind("figure", is_as_printed=False, mineru="image"),
+    "chart": Kind("figure", is_as_printed=False, mineru="chart"),
+    "image_block": Kind("figure", holds=frozenset(("image", "chart")), is_as_printed=False, mineru="image"),
+    "image_caption": _caption("figure"),
+    "table_caption": _caption("table"),
+    "code_caption": _caption("code"),
+    "caption": _caption(),
+    "image_footnote": _footnote("figure"),
+    "table_footnote": _footnote("table"),
+    "footnote": _footnote(),
+    "page_footnote": Kind("page footnote", mineru="page_footnote", docling="footnote", html="footnote"),
+    "header": Kind("furniture", mineru="page_header", docling="page_header"),
+    "footer": Kind("furniture", mineru="page_footer", docling="page_footer"),
+    "page_number": Kind("furniture", mineru="page_number", docling="page_footer"),
+    "aside_text": Kind("furniture", mineru="page_aside_text"),
+}
+
+_UNKNOWN: Final = _KINDS["unknown"]
+
+
+def kind_of(type: str) -> Kind:
+    """What a type of block is; one that is not known is text, but none of which the PDF's own letters are taken."""
+    return _KINDS.get(type, _UNKNOWN)
