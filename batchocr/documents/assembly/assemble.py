@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 
 from batchocr.config import Config
 from batchocr.data import OutlineEntry, PageResult
@@ -12,6 +13,7 @@ from batchocr.documents.assembly.document import AssembledDocument, Gap, PageEnd
 from batchocr.documents.assembly.headings import set_levels
 from batchocr.documents.assembly.joining import Draft, go_on_as_footnote, go_on_as_table, go_on_as_text, go_on_in_page
 from batchocr.documents.assembly.pages import page_drafts
+from batchocr.documents.assembly.sentences import Words, words_in
 from batchocr.pages.kinds import FLOATS
 from batchocr.processes.source_files import SourceFile, SourceFiles
 from batchocr.tables.known import page_rank
@@ -29,7 +31,8 @@ def assemble(
     """
     rows = sorted(rows, key=lambda row: page_rank(row.page_index))
     page_count = next((row.page_count for row in rows if row.page_count is not None), None)
-    assembly = _Assembly()
+    texts = (block.content for row in rows for block in row.blocks if block.content)
+    assembly = _Assembly(cache(lambda: words_in(texts)))
     for row in rows:
         if unfinished and row.page_index is not None:
             assembly.mark_unread(row.page_index)
@@ -55,7 +58,8 @@ def version_read(rows: Iterable[PageResult]) -> str | None:
 class _Assembly:
     """A document to which pages are added, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: Words) -> None:
+        self._words = words
         self.parts: list[Draft | Gap | PageEnd] = []
         self.headings: list[tuple[Draft, PageResult]] = []
         """Each with the row of its page."""
@@ -92,7 +96,7 @@ class _Assembly:
             self.parts.append(Gap(self._next_page, "skipped", f"{pages} not been read yet"))
 
     def _add_page(self, row: PageResult, page_index: int) -> None:
-        body, page_footnotes = page_drafts(page_index, row)
+        body, page_footnotes = page_drafts(page_index, row, self._words)
         self.headings += [(draft, row) for draft in body if draft.kind.role == "heading"]
         text, table, footnote = self._text, self._table, self._footnote
         self._footnote = None

@@ -9,7 +9,15 @@ from typing import Final
 from batchocr.data import Box
 from batchocr.documents.assembly.document import Piece, Place
 from batchocr.documents.assembly.joined_tables import TablePart, joined, next_part
-from batchocr.documents.assembly.sentences import SEEN, between, goes_on, goes_on_within, item_mark
+from batchocr.documents.assembly.sentences import (
+    SEEN,
+    Words,
+    between,
+    goes_on,
+    goes_on_within,
+    has_inner_sentence,
+    item_mark,
+)
 from batchocr.documents.assembly.tables import table_rows
 from batchocr.pages.kinds import Kind, kind_of
 
@@ -35,14 +43,26 @@ class Draft:
     """Of a figure that was read."""
     is_ended: bool = False
     """Whether its last block is a line that ends before its column does."""
+    is_on_slide: bool = False
+    """Whether its page is wider than high."""
+    words: Words = frozenset
+    """Those of the document, by which hyphens are judged."""
 
     @property
     def kind(self) -> Kind:
         return kind_of(self.type)
 
+    def is_open(self, other: Draft, *, fits: bool) -> bool:
+        """Whether the text goes on with the other's. fits: as in `goes_on`. A slide has no sentences, but for long
+        texts."""
+        begins = self.texts[0] if self.kind.is_paragraph else self.texts[-1]
+        if self.is_on_slide and not has_inner_sentence(self.texts[-1]):
+            return False
+        return goes_on(self.texts[-1], other.texts[0], fits=fits, begins=begins)
+
     def go_on_with(self, other: Draft) -> None:
         """Append another's text to the last paragraph or item of this one."""
-        self.texts[-1], space = between(self.texts[-1], other.texts[0])
+        self.texts[-1], space = between(self.texts[-1], other.texts[0], self.words)
         self._append(other, space)
 
     def add_items(self, other: Draft) -> None:
@@ -86,13 +106,13 @@ _FIRST_ITEMS: Final = ("1", "a", "i", "一")
 
 def go_on_as_text(before: Draft, draft: Draft) -> bool:
     """Join the draft to the paragraph or list of the page before if it continues that; returns whether it does."""
-    if before.type == draft.type == "list":
-        return _go_on_with_items(before, draft)
     types = (before.type, draft.type)
-    if types not in (("text", "text"), ("ref_text", "ref_text"), ("list", "text"), ("list", "ref_text")):
+    if types == ("list", "list"):
+        return _go_on_with_items(before, draft)
+    if not (before.kind.goes_on and draft.kind.goes_on and (types[0] == types[1] or types[0] == "list")):
         return False
-    fits = types == ("text", "text") and _is_no_wider(before, draft)
-    if not draft.goes_on and (before.is_ended or not goes_on(before.texts[-1], draft.texts[0], fits=fits)):
+    fits = before.kind.is_paragraph and draft.kind.is_paragraph and _is_no_wider(before, draft)
+    if not draft.goes_on and (before.is_ended or not before.is_open(draft, fits=fits)):
         return False
     before.go_on_with(draft)
     return True
@@ -106,7 +126,7 @@ def go_on_in_page(before: Draft, draft: Draft) -> bool:
     a paragraph is never wider than the first.
     """
     last, first = before.boxes[-1], draft.boxes[0]
-    are_texts = before.type == draft.type == "text"
+    are_texts = before.kind.is_paragraph and draft.kind.is_paragraph
     if are_texts and not (_is_no_wider(before, draft) and _width(last) >= _LEAST_COLUMN):
         return False
     is_right = first[0] >= (last[0] + last[2]) / 2
@@ -127,7 +147,7 @@ def _go_on_with_items(before: Draft, draft: Draft) -> bool:
     """Join the second list to the first if it has the rest of the last item, or further items; returns whether it
     does."""
     (kind, _), (next_kind, next_name) = item_mark(before.texts[0]), item_mark(draft.texts[0])
-    if goes_on(before.texts[-1], draft.texts[0], fits=kind is not None):
+    if before.is_open(draft, fits=kind is not None):
         before.go_on_with(draft)
         return True
     if kind != next_kind or next_name in _FIRST_ITEMS:

@@ -12,6 +12,7 @@ from typing import Final
 from batchocr.data import Block, PageResult, shared_area
 from batchocr.documents.assembly.document import Place
 from batchocr.documents.assembly.joining import Draft
+from batchocr.documents.assembly.sentences import Words
 from batchocr.pages.kinds import HOSTS, Role, kind_of
 from batchocr.pages.turning import turned_box
 
@@ -110,8 +111,8 @@ def _share_inside(block: Block, container: Block) -> float:
     return float(left <= x0 <= right and top <= y0 <= bottom)
 
 
-def page_drafts(page_index: int, row: PageResult) -> tuple[list[Draft], list[Draft]]:
-    """The pieces of a page in reading order, and the footnotes at its foot.
+def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Draft], list[Draft]]:
+    """The pieces of a page in reading order, and the footnotes at its foot. words: of the document.
 
     MinerU's lists and groups of pictures are boxes around other blocks and say nothing themselves: of a list, its items
     are its lines; a group stands for itself only if it has no pictures.
@@ -120,7 +121,10 @@ def page_drafts(page_index: int, row: PageResult) -> tuple[list[Draft], list[Dra
     if row.orientation:
         blocks = tuple(replace(block, bbox=turned_box(block.bbox, row.orientation)) for block in blocks)
     places = [Place(page_index, block.bbox, index) for index, block in enumerate(row.blocks)]
-    drafts = {index: _draft(places[index], block) for index, block in enumerate(blocks) if _is_shown(block)}
+    drafts = {index: _draft(places[index], block, words) for index, block in enumerate(blocks) if _is_shown(block)}
+    sides = (row.width or 0, row.height or 0)
+    for draft in drafts.values():
+        draft.is_on_slide = sides[0] > sides[1] if row.orientation in (None, 0, 180) else sides[1] > sides[0]
     list_of = choose_containers(blocks, "list")
     group_of = choose_containers(blocks, "figure")
     for index in {*list_of.values(), *group_of.values()}:
@@ -171,7 +175,7 @@ def _is_shown(block: Block) -> bool:
     return role != "furniture" and bool(block.content and block.content.strip())
 
 
-def _draft(place: Place, block: Block) -> Draft:
+def _draft(place: Place, block: Block, words: Words) -> Draft:
     """The piece of a block, which is as it stands on the upright page; place: its own."""
     content = (block.content or "").strip()
     kind = kind_of(block.type)
@@ -181,6 +185,7 @@ def _draft(place: Place, block: Block) -> Draft:
         texts=[content] if content else [],
         places=[place],
         boxes=[block.bbox],
+        words=words,
         description=block.description if is_figure else None,
     )
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, TypeAlias
+
+import regex
+
+Words: TypeAlias = Callable[[], Collection[str]]
+"""The words of a document in small letters, those with hyphens whole."""
 
 SEEN: Final = 300
 """Characters that are looked at on either side of a joint, and of a caption, however long the texts are."""
@@ -12,7 +18,11 @@ _LONG_ENOUGH: Final = 40
 """A text of at least this many characters may have been cut by the end of its column; a shorter one has ended there. A
 Chinese or Japanese character counts as three."""
 
+_SEMICOLONS: Final = (";", "；", "؛")
 _HYPHENS: Final = ("-", "\u2010", "\u00ad")
+_AND: Final = re.compile(r"(?:and|or|und|oder|et|ou|y|o|e|u|i|и|или|och|og|eller)\s")
+_WORD: Final = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_LAST_WORD: Final = re.compile(rf"{_WORD.pattern}$")
 _CJK: Final = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
 """Han, kana and their punctuation. Not Hangul: Korean has spaces."""
 
@@ -24,15 +34,33 @@ _CLOSING: Final = re.compile(
 _LEADER: Final = re.compile(r"(?:(?:[.·]\s?){4,}|…{2,})\s*(?:\d{1,4}|[ivxlc]{1,6})?$")
 """Dots that lead to a page number, as in a table of contents."""
 _FORMULA_END: Final = ("\\]", "$$")
-_SENTENCE_END: Final = (".", "!", "?", ":", "…", "。", "！", "？", "：")
+_SENTENCE_END: Final = regex.compile(r"[\p{Sentence_Break=STerm}\p{Sentence_Break=ATerm}:：…]$")
+_IS_PROSE: Final = regex.compile(r"\p{Sentence_Break=STerm}|\.(?:\s|$)")
+"""Whether a text has sentences that end. Slides, cells and forms have none."""
 _ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(\[])(?:al|approx|ca|cf|e\. ?g|i\. ?e|z\. ?B|d\. ?h|bzw|Ch|Eqs?|Figs?|No|Nos|pp?|Refs?|Secs?|Tab|Vol|vs)"
     r"\.$"
 )
-_ITEM_MARK: Final = re.compile(
-    r"(?P<bullet>[•●○◦▪■‣∙·–—*-])\s|\(?(?:(?P<number>\d{1,3})|(?P<letter>[A-Za-z]|[ivxIVX]{2,5}))[.)]\s"
-    r"|\[(?P<reference>\d{1,4})\]|[(（]?(?P<chinese>[一二三四五六七八九十]{1,3})[、)）]|(?P<circled>[①-⑳])"
+_LEADS_ON: Final = re.compile(
+    r"\b(?:a|an|the|of|in|on|at|to|for|from|by|with|into|under|than|as|its|their|is|are|was|were|be|has|have|which"
+    r"|der|die|das|den|dem|des|eine?[mnrs]?|von|vom|zu[mr]?|mit|im|am|auf|für|bei|nach|über|durch|ist|sind|wurden?"
+    r"|le|la|les|une?|du|de|aux?|en|dans|par|pour|sur|avec|que|qui|est|sont|el|los|las|del?|al|con|por|para|se|il|di"
+    r"|da|dos?|na|no|em)$",
+    re.IGNORECASE,
 )
+"""A word that no text ends with: an article, a preposition, a verb that helps another."""
+_HAN: Final = "0-9０-９一二三四五六七八九十百零〇两"
+_ITEM_MARK: Final = regex.compile(
+    rf"(?P<bullet>[•●○◦▪■‣∙·–—*-])\s"
+    rf"|[(（]?(?:(?P<number>\d{{1,3}})|(?P<letter>[A-Za-z]|[ivxIVX]{{2,5}}))(?:[.)](?:\s|(?=\p{{Han}}))|[）、．])"
+    rf"|\[(?P<reference>\d{{1,4}})\]|[(（]?(?P<chinese>[一二三四五六七八九十]{{1,3}})[、)）]|(?P<circled>[①-⑳])"
+    rf"|(?P<section>\d{{1,3}}(?:\.\d{{1,3}}){{1,4}})\.?\s+(?=[\p{{Lu}}\p{{Lo}}])|(?P<question>\d{{1,3}})\s+(?=\p{{Lu}})"
+    rf"|(?P<article>(?=\p{{Lu}}|§)(?i:art(?:icle|ikel|ículo|icolo|igo|\.)|section|abschnitt|clause|schedule|chapter|kapitel"
+    rf"|annex|appendix|step|schritt|question|frage|rule|part|teil|статья|пункт|глава|§)\s*\d[\d.]*(?=[\s.:—–-]*(?:\p{{Lu}}|$))"
+    rf"|第[{_HAN}]{{1,5}}[条條款章节節編编部项項](?=[\s:：]|$)|제\s?\d{{1,4}}\s?[조항장절](?=[(（:]|\s(?!제)|$))"
+    rf"|(?P<speaker>\p{{Lu}}[\p{{Lu}}.'’ -]{{0,30}}:)\s"
+)
+_NUMBER: Final = re.compile(r"\W{0,2}((?:\d{1,3}\.)*)(\d{1,3})\b")
 
 
 def item_mark(text: str) -> tuple[str | None, str]:
@@ -42,14 +70,18 @@ def item_mark(text: str) -> tuple[str | None, str]:
     return (mark.lastgroup, mark[mark.lastgroup]) if mark and mark.lastgroup else (None, "")
 
 
-def goes_on(before: str, after: str, *, fits: bool) -> bool:
+def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
     """Whether the second text continues the first in mid-sentence, as where a page end cuts a paragraph in two.
 
-    fits: whether both stand in columns of the same width. A second text that begins with a capital has to fit: not
-    everything that ends without a full stop was cut. Behind a displayed formula it is another paragraph.
+    fits: whether both stand in columns of the same width. begins: how the paragraph or item of the first begins. A
+    second text that begins with a capital has to fit, and one of both has to have a sentence that ends: not everything
+    that ends without a full stop was cut. Behind a displayed formula it is another paragraph.
     """
     tail, head = before[-SEEN:].rstrip(), after[:SEEN].lstrip()
-    if not tail or not head or _ITEM_MARK.match(head):
+    if not tail or not head or _is_next_number(begins, head):
+        return False
+    leads_on = _LEADS_ON.search(tail) is not None
+    if _ITEM_MARK.match(head) and not leads_on:
         return False
     if tail.endswith(_HYPHENS) and tail[-2:-1].isalnum():
         return head[0].isalnum()
@@ -58,11 +90,26 @@ def goes_on(before: str, after: str, *, fits: bool) -> bool:
     if tail.endswith(_FORMULA_END):
         return head[0].islower()
     tail = _CLOSING.sub("", tail)
-    if tail.endswith(_SENTENCE_END):
+    if _SENTENCE_END.search(tail):
         return bool(_ABBREVIATION.search(tail)) and (head[0].islower() or head[0].isdigit())
     if head[0].islower():
         return True
-    return fits and len(tail) + 2 * len(_CJK.findall(tail)) >= _LONG_ENOUGH
+    if not fits or len(tail) + 2 * len(_CJK.findall(tail)) < _LONG_ENOUGH:
+        return False
+    is_prose = leads_on or _IS_PROSE.search(before) or _IS_PROSE.search(after)
+    return bool(is_prose) and not (tail.endswith(_SEMICOLONS) and head[0].isupper())
+
+
+def has_inner_sentence(text: str) -> bool:
+    """Whether a sentence ends in the text, and another begins."""
+    found = _IS_PROSE.search(text)
+    return found is not None and bool(text[found.end() :].strip())
+
+
+def _is_next_number(before: str, after: str) -> bool:
+    """Whether the second text begins with the number that follows the one with which the first begins."""
+    one, other = _NUMBER.match(before), _NUMBER.match(after)
+    return bool(one and other and one[1] == other[1] and int(other[2]) == int(one[2]) + 1)
 
 
 def goes_on_within(before: str, after: str) -> bool:
@@ -78,12 +125,26 @@ def goes_on_within(before: str, after: str) -> bool:
     )
 
 
-def between(before: str, after: str) -> tuple[str, str]:
+def between(before: str, after: str, words: Words = frozenset) -> tuple[str, str]:
     """The first text without a hyphen that only the cut has made, and what stands between it and the second.
 
-    A hyphenated word becomes one word; Chinese and Japanese are joined without a space.
+    A hyphenated word becomes one word, unless only the form with the hyphen is among `words`; Chinese
+    and Japanese are joined without a space.
     """
-    if before.endswith(_HYPHENS) and before[-2:-1].isalnum():
-        is_cut = before[-1] == "\u00ad" or (before[-2].isalpha() and after[0].islower())
-        return before[:-1] if is_cut else before, ""
-    return before, "" if _CJK.match(before[-1]) and _CJK.match(after[0]) else " "
+    if not (before.endswith(_HYPHENS) and before[-2:-1].isalnum()):
+        return before, "" if _CJK.match(before[-1]) and _CJK.match(after[0]) else " "
+    if before[-1] == "\u00ad":
+        return before[:-1], ""
+    if _AND.match(after):
+        return before, " "
+    if not (before[-2].isalpha() and after[0].islower()):
+        return before, ""
+    first, second = _LAST_WORD.search(before[-SEEN:-1]), _WORD.match(after)
+    half, rest = (found[0].lower() if found else "" for found in (first, second))
+    is_known = f"{half}-{rest}" in words() and f"{half}{rest}" not in words()
+    return (before, "") if len(half) == 1 or is_known else (before[:-1], "")
+
+
+def words_in(texts: Iterable[str]) -> set[str]:
+    """As in `Words`."""
+    return {word for text in texts for word in _WORD.findall(text.lower())}
