@@ -1,0 +1,254 @@
+"""Which texts of papers are joined, against the Markdown that MinerU's service made of the same papers.
+
+    git clone https://github.com/ZhangCurosr/mineru-emnlp2024-001 PAPERS
+    python -m benchmarks.accuracy.joins_beside PAPERS [--list]
+
+Each folder with `paper.pdf` beside `full.md` is a paper. Its blocks are MuPDF's (`pdf_blocks`); what each is, and
+whether two neighbours are one text, is looked up by their letters in the Markdown. Where ours and the Markdown differ,
+`joins_beside.json` has the verdict of a person, which counts: `right` if the second text goes on with the first. A
+join is two blocks next to each other in one piece; one whose blocks are not found in the Markdown is not known.
+`--list` prints the joins that only one of both has, those without a verdict marked by `?`. To measure another version
+of the package, put its folder first on PYTHONPATH and start in a folder without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Literal
+from unicodedata import normalize
+
+from batchocr.data import Block, PageResult
+from batchocr.documents.assembly.assemble import assemble
+from batchocr.documents.assembly.document import Piece
+from benchmarks.accuracy.pdf_blocks import pdf_rows
+
+Verdict = Literal["right", "wrong"]
+At = tuple[int, int]
+"""A block: its page, and its index there."""
+Join = tuple[At, At]
+
+_VERDICTS: Final = Path(__file__).with_suffix(".json")
+_BODY: Final = frozenset({"text", "list", "ref_text"})
+_LATEX: Final = re.compile(r"\\[a-zA-Z]+|<[^>]*>|!\[[^\]]*\]\([^)]*\)")
+_NO_LETTER: Final = re.compile(r"[\W\d_\u0370-\u03ff]+")
+"""Digits and Greek are left out too: they are what formulas and marks of footnotes are made of."""
+_PROBE: Final = 24
+"""How many letters of the beginning and of the end of a block are looked up."""
+_LEAST: Final = (4, 12)
+"""A block with fewer letters is not looked up; one with less than the second number only where it would come next, as
+the last words of a paragraph: a label in a figure is found everywhere."""
+_NEXT: Final = 6
+"""How far from the end of the text before that is, in letters."""
+_NEARBY: Final = 6000
+"""How far from there other blocks are looked up, in letters; long ones anywhere."""
+_LONG: Final = 200
+"""Letters of a long block."""
+_SEARCHED: Final = 80
+"""How many letters at the beginning and the end of a block are tried, if its very first or last are not found."""
+_SHOWN: Final = 40
+"""Letters of either text in a verdict."""
+
+
+def letters(text: str) -> str:
+    """The text's letters alone, in lower case."""
+    return _NO_LETTER.sub("", normalize("NFKD", _LATEX.sub(" ", text)).casefold())
+
+
+@dataclass(slots=True)
+class Markdown:
+    """The letters of a paper's Markdown, and what its lines are."""
+
+    letters: str = ""
+    starts: list[int] = field(default_factory=list)
+    """Where in the letters each line begins."""
+    types: list[str] = field(default_factory=list)
+    """Of each line: `text`, `title`, `table`, `image_caption` or `equation`."""
+    cursor: int = 0
+    """Behind the text found last."""
+
+    def add(self, line: str, type: str) -> None:
+        self.starts.append(len(self.letters))
+        self.types.append(type)
+        self.letters += letters(line)
+
+    def line(self, position: int) -> int:
+        return bisect_right(self.starts, position) - 1
+
+    def find(self, block: str, *, from_end: bool) -> int | None:
+        """Where the first letter of a block stands, or the last; None if it is not there. The nearest place counts."""
+        size, (least, short) = min(_PROBE, len(block)), _LEAST
+        if size < least:
+            return None
+        farthest = len(self.letters) if len(block) >= _LONG else _NEARBY if size >= short else _NEXT + size
+        for skipped in range(0, min(_SEARCHED, len(block) - size) + 1, 4):
+            start = len(block) - size - skipped if from_end else skipped
+            place = self._nearest(block[start : start + size], farthest)
+            if place is not None:
+                return place + size - 1 + skipped if from_end else place - skipped
+        return None
+
+    def _nearest(self, probe: str, farthest: int) -> int | None:
+        after = self.letters.find(probe, self.cursor, self.cursor + farthest)
+        before = self.letters.rfind(probe, max(0, self.cursor - farthest), self.cursor + len(probe) - 1)
+        places = [place for place in (after, before) if place >= 0]
+        return min(places, key=lambda place: abs(place - self.cursor), default=None)
+
+
+def read_markdown(path: Path) -> Markdown:
+    """The Markdown of MinerU's service: each line is a paragraph, an item, a heading, a table or a caption."""
+    markdown, is_formula = Markdown(), False
+    for line in filter(str.strip, path.read_text("utf-8").splitlines()):
+        if line.strip() == "$$":
+            is_formula = not is_formula
+        type = "equation" if is_formula or line.startswith("$$") else "text"
+        if line.startswith("#"):
+            type = "title"
+        elif line.startswith(("<table", "![")):
+            type = "table"
+        elif re.match(r"(?:Table|Figure|Algorithm|Listing) [A-Z]?\d+[:.]", line):
+            type = "image_caption"
+        markdown.add(line, type)
+    return markdown
+
+
+@dataclass(slots=True)
+class Paper:
+    """A paper with what its Markdown says of its blocks."""
+
+    name: str
+    rows: list[PageResult]
+    ends: dict[At, tuple[int, int]]
+    """For each text that was found, where in the Markdown its first and its last letter stand."""
+    markdown: Markdown
+
+    def text(self, at: At) -> str:
+        return " ".join((self.rows[at[0]].blocks[at[1]].content or "").split())
+
+    def is_right(self, join: Join) -> bool | None:
+        """Whether the Markdown has both blocks in one paragraph; None if one of them is not found."""
+        if not (join[0] in self.ends and join[1] in self.ends):
+            return None
+        last, first = self.ends[join[0]][1], self.ends[join[1]][0]
+        return self.markdown.line(last) == self.markdown.line(first) and first > last - _PROBE
+
+    def key(self, join: Join) -> tuple[str, int, str, str]:
+        """What names the join in the list of verdicts."""
+        before, after = map(self.text, join)
+        return self.name, join[0][0] + 1, before[-_SHOWN:], after[:_SHOWN]
+
+    def neighbours(self) -> Iterator[Join]:
+        """Yield each text of the paper with the one that comes next."""
+        texts = [
+            (row.page_index or 0, at)
+            for row in self.rows
+            for at, block in enumerate(row.blocks)
+            if block.type == "text"
+        ]
+        return pairwise(texts)
+
+
+def read_paper(folder: Path) -> Paper:
+    """The blocks of the paper in a folder, typed as its Markdown says."""
+    markdown = read_markdown(folder / "full.md")
+    found: dict[tuple[int, Block], tuple[int, int]] = {}
+
+    def type_of(page: int, block: Block) -> str | None:
+        content = letters(block.content or "")
+        first, last = markdown.find(content, from_end=False), markdown.find(content, from_end=True)
+        if block.type in ("header", "footer", "page_number"):
+            return block.type
+        if first is None or last is None:
+            following = markdown.line(markdown.cursor) + 1
+            return "equation" if markdown.types[following : following + 1] == ["equation"] else None
+        type = markdown.types[markdown.line(last)]
+        if block.type == "page_footnote" and type == "text":
+            return "page_footnote"
+        if type == "text":
+            found[page, Block("text", block.bbox, block.angle, block.content)] = (first, last)
+            markdown.cursor = last
+        return None if type == "table" else type
+
+    rows = pdf_rows(folder / "paper.pdf", type_of, tables=False)
+    ends = {
+        (page, at): found[page, block]
+        for page, row in enumerate(rows)
+        for at, block in enumerate(row.blocks)
+        if (page, block) in found
+    }
+    return Paper(folder.name, rows, ends, markdown)
+
+
+def joins(paper: Paper) -> set[Join]:
+    """The joins that the assembly makes between texts of the body."""
+    made: set[Join] = set()
+    for piece in assemble(paper.name, paper.rows).parts:
+        if isinstance(piece, Piece) and piece.type in _BODY:
+            made.update(pairwise((place.page_index, place.block) for place in piece.places))
+    return made
+
+
+def kind_of(paper: Paper, join: Join) -> str:
+    """Whether a join is over pages, over columns or within a column."""
+    (page, one), (next_page, other) = join
+    if page != next_page:
+        return "pages"
+    before, after = paper.rows[page].blocks[one].bbox, paper.rows[page].blocks[other].bbox
+    return "columns" if after[0] >= (before[0] + before[2]) / 2 else "within"
+
+
+@cache
+def verdicts() -> dict[tuple[str, int, str, str], Verdict]:
+    """What a person says of joins, by their keys."""
+    if not _VERDICTS.exists():
+        return {}
+    read = json.loads(_VERDICTS.read_text("utf-8"))["joins"]
+    return {(each["paper"], each["page"], each["before"], each["after"]): each["verdict"] for each in read}
+
+
+def compare(paper: Paper, counts: Counter[str]) -> Iterator[str]:
+    """Count the joins of a paper; yields a line for each that only one of ours and the Markdown has."""
+    made = joins(paper)
+    wanted = {join for join in paper.neighbours() if paper.is_right(join)}
+    for join in sorted(made | wanted):
+        said, verdict = paper.is_right(join), verdicts().get(paper.key(join))
+        is_right = said if verdict is None else verdict == "right"
+        name = {True: "right", False: "wrong", None: "not known"}[is_right]
+        kind = kind_of(paper, join)
+        if join in made:
+            counts[f"{kind} {name}"] += 1
+        elif is_right:
+            counts[f"{kind} missed"] += 1
+        if (join in made) != bool(said):
+            who = "ours" if join in made else "markdown"
+            _, page, before, after = paper.key(join)
+            mark = verdict or ("not known" if said is None else "?")
+            yield json.dumps([who, mark, kind, paper.name, page, before, after], ensure_ascii=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--list", action="store_true", help="print what differs")
+    options = parser.parse_args(arguments)
+    counts: Counter[str] = Counter()
+    for path in sorted(options.folder.rglob("paper.pdf")):
+        for line in compare(read_paper(path.parent), counts):
+            if options.list:
+                print(line)
+    for name, count in sorted(counts.items()):
+        print(f"{name:20} {count}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
