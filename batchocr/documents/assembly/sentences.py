@@ -31,12 +31,13 @@ _CLOSING: Final = re.compile(
     r"""|(?<=[^\W\d_][.!?。！？])\d{1,3}|(?<=[.!?。！？][)"”’」])\d{1,3})+$"""
 )
 """What may stand behind the end of a sentence: brackets, quotation marks, the mark of a footnote."""
-_LEADER: Final = re.compile(r"(?:(?:[.·]\s?){4,}|…{2,})\s*(?:\d{1,4}|[ivxlc]{1,6})?$")
+_LEADER: Final = re.compile(r"(?:(?:[.·]\s?){4,}|…{2,})\s*(?:\d{1,5}|[ivxlc]{1,6})?$")
 """Dots that lead to a page number, as in a table of contents."""
 _FORMULA_END: Final = ("\\]", "$$")
 _SENTENCE_END: Final = regex.compile(r"[\p{Sentence_Break=STerm}\p{Sentence_Break=ATerm}:：…]$")
-_IS_PROSE: Final = regex.compile(r"\p{Sentence_Break=STerm}|\.(?:\s|$)")
-"""Whether a text has sentences that end. Slides, cells and forms have none."""
+_SENTENCE: Final = regex.compile(r"\p{Sentence_Break=STerm}|\.(?:\s|$)")
+_IS_PROSE: Final = regex.compile(rf"{_SENTENCE.pattern}|(?:[,，、][^,，、]*){{3}}")
+"""Sentences that end, or many parts, as in a list of names. Slides, cells and forms have none."""
 _ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(\[])(?:al|approx|ca|cf|e\. ?g|i\. ?e|z\. ?B|d\. ?h|bzw|Ch|Eqs?|Figs?|No|Nos|pp?|Refs?|Secs?|Tab|Vol|vs)"
     r"\.$"
@@ -45,21 +46,27 @@ _LEADS_ON: Final = re.compile(
     r"\b(?:a|an|the|of|in|on|at|to|for|from|by|with|into|under|than|as|its|their|is|are|was|were|be|has|have|which"
     r"|der|die|das|den|dem|des|eine?[mnrs]?|von|vom|zu[mr]?|mit|im|am|auf|für|bei|nach|über|durch|ist|sind|wurden?"
     r"|le|la|les|une?|du|de|aux?|en|dans|par|pour|sur|avec|que|qui|est|sont|el|los|las|del?|al|con|por|para|se|il|di"
-    r"|da|dos?|na|no|em)$",
+    r"|da|dos?|na|no|em)$|[,，、]$",
     re.IGNORECASE,
 )
-"""A word that no text ends with: an article, a preposition, a verb that helps another."""
+"""What no text ends with: a comma, an article, a preposition, a verb that helps another."""
+_BRACKET: Final = re.compile(r"[(（][^()（）]*$")
+"""One that is still open."""
+_SMALL_HALF: Final = re.compile(r"(?<![\w-])(?!(?:all|anti|cross|ex|mid|neo|non|post|pre|pro|self|un)-)[a-z]+-$")
+"""Of a word that does not go on with a capital."""
 _HAN: Final = "0-9０-９一二三四五六七八九十百零〇两"
 _ITEM_MARK: Final = regex.compile(
     rf"(?P<bullet>[•●○◦▪■‣∙·–—*-])\s"
     rf"|[(（]?(?:(?P<number>\d{{1,3}})|(?P<letter>[A-Za-z]|[ivxIVX]{{2,5}}))(?:[.)](?:\s|(?=\p{{Han}}))|[）、．])"
     rf"|\[(?P<reference>\d{{1,4}})\]|[(（]?(?P<chinese>[一二三四五六七八九十]{{1,3}})[、)）]|(?P<circled>[①-⑳])"
-    rf"|(?P<section>\d{{1,3}}(?:\.\d{{1,3}}){{1,4}})\.?\s+(?=[\p{{Lu}}\p{{Lo}}])|(?P<question>\d{{1,3}})\s+(?=\p{{Lu}})"
+    rf"|(?P<section>\d{{1,3}}(?:\.\d{{1,3}}){{1,4}})\.?\s+(?=[\p{{Lu}}\p{{Lo}}])|(?P<question>\d{{1,3}})\s+(?=\p{{Lu}}\p{{Ll}})"
     rf"|(?P<article>(?=\p{{Lu}}|§)(?i:art(?:icle|ikel|ículo|icolo|igo|\.)|section|abschnitt|clause|schedule|chapter|kapitel"
     rf"|annex|appendix|step|schritt|question|frage|rule|part|teil|статья|пункт|глава|§)\s*\d[\d.]*(?=[\s.:—–-]*(?:\p{{Lu}}|$))"
     rf"|第[{_HAN}]{{1,5}}[条條款章节節編编部项項](?=[\s:：]|$)|제\s?\d{{1,4}}\s?[조항장절](?=[(（:]|\s(?!제)|$))"
     rf"|(?P<speaker>\p{{Lu}}[\p{{Lu}}.'’ -]{{0,30}}:)\s"
 )
+_MAY_BE_NONE: Final = ("number", "reference", "section", "question", "article")
+"""Marks that may stand within a sentence."""
 _NUMBER: Final = re.compile(r"\W{0,2}((?:\d{1,3}\.)*)(\d{1,3})\b")
 
 
@@ -80,11 +87,12 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
     tail, head = before[-SEEN:].rstrip(), after[:SEEN].lstrip()
     if not tail or not head or _is_next_number(begins, head):
         return False
-    leads_on = _LEADS_ON.search(tail) is not None
-    if _ITEM_MARK.match(head) and not leads_on:
+    leads_on = _LEADS_ON.search(tail) is not None or _BRACKET.search(tail) is not None
+    kind, _ = item_mark(head)
+    if kind and not (leads_on and kind in _MAY_BE_NONE):
         return False
     if tail.endswith(_HYPHENS) and tail[-2:-1].isalnum():
-        return head[0].isalnum()
+        return head[0].isalnum() and not (head[0].isupper() and _SMALL_HALF.search(tail))
     if _LEADER.search(tail):
         return False
     if tail.endswith(_FORMULA_END):
@@ -96,13 +104,15 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
         return True
     if not fits or len(tail) + 2 * len(_CJK.findall(tail)) < _LONG_ENOUGH:
         return False
-    is_prose = leads_on or _IS_PROSE.search(before) or _IS_PROSE.search(after)
+    if leads_on:
+        return True
+    is_prose = _IS_PROSE.search(before) or _IS_PROSE.search(after)
     return bool(is_prose) and not (tail.endswith(_SEMICOLONS) and head[0].isupper())
 
 
 def has_inner_sentence(text: str) -> bool:
     """Whether a sentence ends in the text, and another begins."""
-    found = _IS_PROSE.search(text)
+    found = _SENTENCE.search(text)
     return found is not None and bool(text[found.end() :].strip())
 
 
