@@ -56,7 +56,7 @@ class Draft:
         """Whether the text goes on with the other's. fits: as in `goes_on`. A slide has no sentences, but for long
         texts."""
         begins = self.texts[0] if self.kind.is_paragraph else self.texts[-1]
-        if self.is_on_slide and not has_inner_sentence(self.texts[-1]):
+        if self.is_on_slide and not (other.texts[0][0].islower() and has_inner_sentence(self.texts[-1])):
             return False
         return goes_on(self.texts[-1], other.texts[0], fits=fits, begins=begins)
 

@@ -36,8 +36,9 @@ _LEADER: Final = re.compile(r"(?:(?:[.·]\s?){4,}|…{2,})\s*(?:\d{1,5}|[ivxlc]{
 _FORMULA_END: Final = ("\\]", "$$")
 _SENTENCE_END: Final = regex.compile(r"[\p{Sentence_Break=STerm}\p{Sentence_Break=ATerm}:：…]$")
 _SENTENCE: Final = regex.compile(r"\p{Sentence_Break=STerm}|\.(?:\s|$)")
-_IS_PROSE: Final = regex.compile(rf"{_SENTENCE.pattern}|(?:[,，、][^,，、]*){{3}}")
-"""Sentences that end, or many parts, as in a list of names. Slides, cells and forms have none."""
+_PARTS: Final = re.compile(r",[^,]*,")
+"""Of a list, as of names."""
+_TITLE: Final = re.compile(r"(?<!\w)(?:Mrs?|Ms|Dr|Prof|Hon|St)\.$")
 _ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(\[])(?:al|approx|ca|cf|e\. ?g|i\. ?e|z\. ?B|d\. ?h|bzw|Ch|Eqs?|Figs?|No|Nos|pp?|Refs?|Secs?|Tab|Vol|vs)"
     r"\.$"
@@ -56,13 +57,13 @@ _SMALL_HALF: Final = re.compile(r"(?<![\w-])(?!(?:all|anti|cross|ex|mid|neo|non|
 """Of a word that does not go on with a capital."""
 _HAN: Final = "0-9０-９一二三四五六七八九十百零〇两"
 _ITEM_MARK: Final = regex.compile(
-    rf"(?P<bullet>[•●○◦▪■‣∙·–—*-])\s"
-    rf"|[(（]?(?:(?P<number>\d{{1,3}})|(?P<letter>[A-Za-z]|[ivxIVX]{{2,5}}))(?:[.)](?:\s|(?=\p{{Han}}))|[）、．])"
+    rf"(?P<bullet>[•●○◦▪■‣∙·–—*-]|\(\*+\))\s"
+    rf"|[(（]?(?:(?P<number>\d{{1,3}})|(?P<letter>[\p{{Latin}}\p{{Cyrillic}}\p{{Greek}}\p{{Arabic}}]|[ivxIVX]{{2,5}}))(?:\s?[.)](?:\s|(?=\p{{Han}}))|[）、．])"
     rf"|\[(?P<reference>\d{{1,4}})\]|[(（]?(?P<chinese>[一二三四五六七八九十]{{1,3}})[、)）]|(?P<circled>[①-⑳])"
-    rf"|(?P<section>\d{{1,3}}(?:\.\d{{1,3}}){{1,4}})\.?\s+(?=[\p{{Lu}}\p{{Lo}}])|(?P<question>\d{{1,3}})\s+(?=\p{{Lu}}\p{{Ll}})"
+    rf"|(?P<section>\d{{1,3}}(?:\.(?:\d{{1,3}}|[a-z]\b)){{1,4}})(?:\.\s|\s+(?=[\p{{Lu}}\p{{Lo}}]))|(?P<question>\d{{1,3}})\s+(?=\p{{Lu}}\p{{Ll}})"
     rf"|(?P<article>(?=\p{{Lu}}|§)(?i:art(?:icle|ikel|ículo|icolo|igo|\.)|section|abschnitt|clause|schedule|chapter|kapitel"
     rf"|annex|appendix|step|schritt|question|frage|rule|part|teil|статья|пункт|глава|§)\s*\d[\d.]*(?=[\s.:—–-]*(?:\p{{Lu}}|$))"
-    rf"|第[{_HAN}]{{1,5}}[条條款章节節編编部项項](?=[\s:：]|$)|제\s?\d{{1,4}}\s?[조항장절](?=[(（:]|\s(?!제)|$))"
+    rf"|第[{_HAN}]{{1,5}}[条條款章节節編编部项項](?=[\s:：]|$)|(?:ال)?مادة\s*\(?\d+\s*\)?\s*[:.–-]|제\s?\d{{1,4}}\s?[조항장절](?=[(（:]|\s(?!제)|$))"
     rf"|(?P<speaker>\p{{Lu}}[\p{{Lu}}.'’ -]{{0,30}}:)\s"
 )
 _MAY_BE_NONE: Final = ("number", "reference", "section", "question", "article")
@@ -99,14 +100,15 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
         return head[0].islower()
     tail = _CLOSING.sub("", tail)
     if _SENTENCE_END.search(tail):
-        return bool(_ABBREVIATION.search(tail)) and (head[0].islower() or head[0].isdigit())
+        is_cut = _TITLE.search(tail) or (_ABBREVIATION.search(tail) and (head[0].islower() or head[0].isdigit()))
+        return bool(is_cut)
     if head[0].islower():
         return True
     if not fits or len(tail) + 2 * len(_CJK.findall(tail)) < _LONG_ENOUGH:
         return False
-    if leads_on:
+    if leads_on or (head[0].isalpha() and not head[0].isupper()):
         return True
-    is_prose = _IS_PROSE.search(before) or _IS_PROSE.search(after)
+    is_prose = _SENTENCE.search(before) or _SENTENCE.search(after) or (_PARTS.search(before) and _PARTS.search(after))
     return bool(is_prose) and not (tail.endswith(_SEMICOLONS) and head[0].isupper())
 
 
