@@ -44,13 +44,15 @@ class TablePart:
 def next_part(parts: Sequence[TablePart], rest: TableCells) -> TablePart | None:
     """The table `rest` as what follows these parts; None if it is another table.
 
-    It is their rest if it repeats the heading, in two cells at least, or has as many columns. A repeated heading may
+    It is their rest if it repeats the heading, in two cells at least, or has as many columns and no heading of its own,
+    where they have one. A repeated heading may
     reach over other columns: a list in a cell is sometimes read as a column more.
     """
     last = parts[-1]
     num_repeated = _num_repeated(parts[0].cells.rows, rest.rows)
     has_heading = num_repeated > 0 and sum(bool(_plain(cell.html)) for cell in rest.rows[0]) > 1
-    if rest.says_more or not (has_heading or rest.num_columns == last.cells.num_columns):
+    has_other = not num_repeated and _is_heading(parts[0].cells) and _is_heading(rest)
+    if rest.says_more or has_other or not (has_heading or rest.num_columns == last.cells.num_columns):
         return None
     return TablePart(rest, num_repeated, _starts(rest) if num_repeated else last.starts)
 
@@ -102,6 +104,11 @@ class _Columns:
 
         column = moved(cell.column)
         return replace(cell, column=column, colspan=moved(cell.end_column) - column)
+
+
+def _is_heading(table: TableCells) -> bool:
+    """Whether the table begins with a row of `th`."""
+    return bool(table.rows[0]) and all(cell.is_header for cell in table.rows[0])
 
 
 def _starts(table: TableCells) -> list[int]:

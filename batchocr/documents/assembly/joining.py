@@ -93,6 +93,8 @@ _SAME_WIDTH: Final = 0.1
 """By how much the widths of two parts of a table may differ, as a share of the wider."""
 _WIDER: Final = 1.2
 """How much wider the second half of a paragraph may be than the first, which may be indented."""
+_LEAST_FILLED: Final = 0.5
+"""How far down its page a table reaches that goes on on the next, as a share of the page."""
 _LEAST_COLUMN: Final = 0.12
 """The least width of a column, as a share of the page: newspapers have six. What is narrower is in a drawing."""
 _BESIDE: Final = 0.02
@@ -168,20 +170,22 @@ def go_on_as_table(before: Draft, draft: Draft) -> bool:
     """Join the draft to the table of the page before if it continues that; returns whether it does.
 
     It does if it is as wide, and repeats the heading or has as many columns. A caption above it has to say that the
-    table continues; one below it is the whole table's. A footnote below the first part ends the table, unless the
-    heading is repeated. A table with a caption in its HTML is another: only its rows would be kept.
+    table continues; one below it is the whole table's, unless both have one. A footnote below the first part ends the
+    table, as does the free rest of a page, unless the heading is repeated. A table with a caption in its HTML is
+    another: only its rows would be kept.
     """
     one, other = _width(before.boxes[-1]), _width(draft.boxes[0])
     if abs(one - other) > _SAME_WIDTH * max(one, other):
         return False
-    above = (caption for caption in draft.captions if caption.boxes[0][1] < draft.boxes[0][1])
+    above = (caption for caption in draft.captions if before.captions or caption.boxes[0][1] < draft.boxes[0][1])
     if not all(_says_continued(caption, before) for caption in above):
         return False
     if not before.tables and (first := table_rows(before.texts[0])) is not None:
         before.tables.append(TablePart(first))
     rest = table_rows(draft.texts[0])
     part = next_part(before.tables, rest) if before.tables and rest is not None else None
-    if part is None or (before.footnotes and not part.num_repeated):
+    is_ended = before.footnotes or before.boxes[-1][3] < _LEAST_FILLED
+    if part is None or (is_ended and not part.num_repeated):
         return False
     before.tables.append(part)
     before.places += draft.places
