@@ -14,6 +14,7 @@ from batchocr.documents.assembly.sentences import (
     Words,
     between,
     goes_on,
+    goes_on_as_line,
     goes_on_within,
     has_inner_sentence,
     item_mark,
@@ -100,6 +101,8 @@ _LEAST_COLUMN: Final = 0.12
 _BESIDE: Final = 0.02
 """How much higher the top of the next column has to be than the last text, as a share of the page: texts that begin
 side by side may be of a form."""
+_SAME_HEIGHT: Final = 1.5
+"""By which factor two lines may differ in height."""
 _CONTINUED: Final = re.compile(
     r"\b(?:continued|continuation|cont['’]?d|cont\.|Fortsetzung|suite|continuación)|续|續|続", re.IGNORECASE
 )
@@ -136,6 +139,22 @@ def go_on_in_page(before: Draft, draft: Draft) -> bool:
         return go_on_as_text(before, draft)
     follows = is_right or first[1] >= last[1]
     if before.is_ended or not (are_texts and follows and goes_on_within(before.texts[-1], draft.texts[0])):
+        return False
+    before.go_on_with(draft)
+    return True
+
+
+def go_on_as_line(before: Draft, draft: Draft) -> bool:
+    """Join the draft to the heading or caption above it if both are lines of one; returns whether it does.
+
+    They are if they are of one type, one stands right below the other, both are as high, and begin or are centred
+    alike.
+    """
+    (x0, y0, x1, y1), (left, top, right, bottom) = before.boxes[-1], draft.boxes[0]
+    heights = sorted((y1 - y0, bottom - top))
+    is_below = -0.5 * heights[0] <= top - y1 <= heights[0] and heights[1] <= _SAME_HEIGHT * heights[0]
+    is_alike = min(abs(left - x0), abs(left + right - x0 - x1) / 2) <= _BESIDE
+    if not (before.type == draft.type and is_below and is_alike and goes_on_as_line(before.texts[-1], draft.texts[0])):
         return False
     before.go_on_with(draft)
     return True

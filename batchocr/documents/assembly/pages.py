@@ -11,7 +11,7 @@ from typing import Final
 
 from batchocr.data import Block, PageResult, shared_area
 from batchocr.documents.assembly.document import Place
-from batchocr.documents.assembly.joining import Draft
+from batchocr.documents.assembly.joining import Draft, go_on_as_line
 from batchocr.documents.assembly.sentences import Words
 from batchocr.pages.kinds import HOSTS, Role, kind_of
 from batchocr.pages.turning import turned_box
@@ -138,14 +138,16 @@ def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Dr
         block = blocks[index]
         if index in hosts:
             host = drafts[hosts[index]]
-            (host.captions if draft.kind.role == "caption" else host.footnotes).append(draft)
+            notes = host.captions if draft.kind.role == "caption" else host.footnotes
+            if not (notes and go_on_as_line(notes[-1], draft)):
+                notes.append(draft)
         elif draft.kind.role == "page footnote":
             page_footnotes.append(draft)
         elif draft.kind.is_paragraph and block.merge_prev and last_text is not None:
             last_text.go_on_with(draft)
         elif index in list_of:
             last_text = _add_item(body, draft, list_drafts, list_of[index])
-        else:
+        elif not (draft.kind.role == "heading" and body and go_on_as_line(body[-1], draft)):
             draft.goes_on = block.merge_prev
             body.append(draft)
             last_text = draft if draft.kind.is_paragraph else last_text

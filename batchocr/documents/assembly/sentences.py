@@ -112,6 +112,12 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
     return bool(is_prose) and not (tail.endswith(_SEMICOLONS) and head[0].isupper())
 
 
+def goes_on_as_line(before: str, after: str) -> bool:
+    """Whether two lines, as of a heading or a caption, are one that is cut in mid-sentence."""
+    is_led_on = _LEADS_ON.search(before[-SEEN:]) is not None and item_mark(after) == (None, "")
+    return is_led_on or goes_on(before, after, fits=False)
+
+
 def has_inner_sentence(text: str) -> bool:
     """Whether a sentence ends in the text, and another begins."""
     found = _SENTENCE.search(text)
