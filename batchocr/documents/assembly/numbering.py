@@ -83,7 +83,17 @@ def depths(numbers: Sequence[Number | None]) -> list[int | None]:
     """
     settled = _settled(numbers)
     first = _depths_of_styles([number for number in settled if number])
-    return [first[number.style] + number.num_parts - 1 if number else None for number in settled]
+    has_parts = any(number.num_parts > 1 for number in settled if number)
+    found: list[int | None] = []
+    above = 0
+    for number in settled:
+        depth = first[number.style] + number.num_parts - 1 if number else None
+        if number and number.style in ("(chinese)", "item") and has_parts:
+            depth = 1 + above  # in a document with numbers such as 2.1 these stand below them
+        elif depth is not None:
+            above = depth
+        found.append(depth)
+    return found
 
 
 def _depths_of_styles(numbers: Sequence[Number]) -> dict[Style, int]:

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from statistics import median
 from typing import Final
 
@@ -36,6 +37,10 @@ _OTHER_KIND: Final = 0.05
 """Added to the distance of what is not of the kind that the caption or footnote names."""
 _INSIDE: Final = 0.8
 """A block is part of a container if at least this share of its area lies in it."""
+
+_ENTRY: Final = re.compile(r"\S[\s.·…]+(\d{1,4})$")
+"""The page at the end of an entry in a table of contents."""
+_LEAST_ENTRIES: Final = 3
 
 _TWO_LINES: Final = 1.6
 """Height of a text of two lines, as a multiple of one of one line."""
@@ -151,8 +156,34 @@ def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Dr
             draft.goes_on = block.merge_prev
             body.append(draft)
             last_text = draft if draft.kind.is_paragraph else last_text
+    body = _with_contents(body)
     _find_ended([draft for draft in body if draft.kind.is_paragraph])
     return body, page_footnotes
+
+
+def _with_contents(body: Sequence[Draft]) -> list[Draft]:
+    """The pieces, with headings that end in page numbers, one below the other, as what they are: a table of contents.
+
+    Numbers that count the headings themselves are none of pages.
+    """
+    made: list[Draft] = []
+    for is_entry, run in groupby(body, key=lambda draft: _page_named(draft) > 0):
+        first, *others = run
+        pages = [_page_named(draft) for draft in (first, *others)]
+        made.append(first)
+        if is_entry and len(pages) >= _LEAST_ENTRIES and pages == sorted(pages) and pages[-1] >= pages[0] + len(pages):
+            first.type = "index"
+            for draft in others:
+                first.add_items(draft)
+        else:
+            made += others
+    return made
+
+
+def _page_named(draft: Draft) -> int:
+    """The page that a heading ends with; 0 for none."""
+    entry = _ENTRY.search(draft.texts[-1]) if draft.kind.role == "heading" else None
+    return int(entry[1]) if entry else 0
 
 
 def _find_ended(texts: Sequence[Draft]) -> None:
