@@ -70,6 +70,17 @@ class Draft:
         """Append another's items to those of this list."""
         self._append(other, "\n")
 
+    def add_tag(self, number: Draft) -> bool:
+        """Write a number to this formula; returns whether it is one."""
+        found = _FORMULA_NUMBER.fullmatch(number.texts[0])
+        if found is None or "\\tag" in self.texts[-1]:
+            return False
+        latex = self.texts[-1].removesuffix("\\]")
+        self.texts[-1] = f"{latex.rstrip()} \\tag{{{found[1]}}}{self.texts[-1][len(latex) :]}"
+        self.places += number.places
+        self.boxes += number.boxes
+        return True
+
     def _append(self, other: Draft, between: str) -> None:
         self.texts += [between, *other.texts]
         self.places += other.places
@@ -106,6 +117,7 @@ _SAME_HEIGHT: Final = 1.5
 _CONTINUED: Final = re.compile(
     r"\b(?:continued|continuation|cont['’]?d|cont\.|Fortsetzung|suite|continuación)|续|續|続", re.IGNORECASE
 )
+_FORMULA_NUMBER: Final = re.compile(r"[(（\[]?\s*([\w.'′–-]{1,12})\s*[)）\]]?")
 _FIRST_ITEMS: Final = ("1", "a", "i", "一")
 
 

@@ -13,8 +13,9 @@ from typing import Final
 from batchocr.data import Block, PageResult, shared_area
 from batchocr.documents.assembly.document import Place
 from batchocr.documents.assembly.joining import Draft, go_on_as_line
-from batchocr.documents.assembly.sentences import Words
+from batchocr.documents.assembly.sentences import Words, item_mark
 from batchocr.pages.kinds import HOSTS, Role, kind_of
+from batchocr.pages.protocol.markdown import NESTED
 from batchocr.pages.turning import turned_box
 
 _NUMBER: Final = r"\s*(?:\d|[A-Z]\W|[IVXL]+\b)"
@@ -42,6 +43,8 @@ _ENTRY: Final = re.compile(r"\S[\s.·…]+(\d{1,4})$")
 """The page at the end of an entry in a table of contents."""
 _LEAST_ENTRIES: Final = 3
 
+_INDENT: Final = 0.015
+"""How much further right an item begins that is part of the one above, as a share of the page."""
 _TWO_LINES: Final = 1.6
 """Height of a text of two lines, as a multiple of one of one line."""
 _RAGGED: Final = 0.03
@@ -134,6 +137,8 @@ def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Dr
     group_of = choose_containers(blocks, "figure")
     for index in {*list_of.values(), *group_of.values()}:
         drafts.pop(index, None)
+    _number_formulas(drafts)
+    _nest_items([drafts[index] for index in drafts if index in list_of])
     hosts = choose_hosts(blocks, [index for index in drafts if drafts[index].kind.role in HOSTS])
     body: list[Draft] = []
     page_footnotes: list[Draft] = []
@@ -159,6 +164,38 @@ def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Dr
     body = _with_contents(body)
     _find_ended([draft for draft in body if draft.kind.is_paragraph])
     return body, page_footnotes
+
+
+def _number_formulas(drafts: dict[int, Draft]) -> None:
+    """Give each formula the number that stands beside it."""
+    formulas = [index for index, draft in drafts.items() if draft.kind.role == "formula"]
+    for index in [index for index, draft in drafts.items() if draft.kind.role == "formula number"]:
+        x0, y0, _, y1 = drafts[index].boxes[0]
+        beside = [
+            drafts[near]
+            for near in _near(formulas, index)
+            if drafts[near].boxes[0][1] <= (y0 + y1) / 2 <= drafts[near].boxes[0][3]
+        ]
+        nearest = min(beside, key=lambda formula: abs(x0 - formula.boxes[0][2]), default=None)
+        if nearest is not None and nearest.add_tag(drafts[index]):
+            del drafts[index]
+
+
+def _nest_items(items: Sequence[Draft]) -> None:
+    """Write each item of the page's lists on one line, indented as it stands below others."""
+    levels: list[float] = []  # where the items begin that this one may be part of
+    bottom = 0.0
+    for item in items:
+        x0, y0, _, y1 = item.boxes[0]
+        text = " ".join(item.texts[0].split())
+        if y0 < bottom - _INDENT:
+            levels.clear()  # another column, or list
+        while levels and x0 < levels[-1] - _INDENT:
+            levels.pop()
+        if not levels or (x0 > levels[-1] + _INDENT and item_mark(text)[0]):
+            levels.append(x0)
+        item.texts = [NESTED * (len(levels) - 1) + text]
+        bottom = y1
 
 
 def _with_contents(body: Sequence[Draft]) -> list[Draft]:
@@ -225,7 +262,6 @@ def _draft(place: Place, block: Block, words: Words) -> Draft:
 
 def _add_item(body: list[Draft], item: Draft, list_drafts: dict[int, Draft], container: int) -> Draft:
     """Add an item to its list, and return the list; begin it anew if something else has come between."""
-    item.texts = [" ".join(item.texts[0].split())]
     begun = list_drafts.get(container)
     if begun is not None and body[-1] is begun:
         begun.add_items(item)

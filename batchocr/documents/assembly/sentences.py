@@ -74,7 +74,7 @@ _NUMBER: Final = re.compile(r"\W{0,2}((?:\d{1,3}\.)*)(\d{1,3})\b")
 def item_mark(text: str) -> tuple[str | None, str]:
     """The kind of bullet or number that a list item begins with, and the bullet or number itself; (None, '') without
     one."""
-    mark = _ITEM_MARK.match(text)
+    mark = _ITEM_MARK.match(text.lstrip())
     return (mark.lastgroup, mark[mark.lastgroup]) if mark and mark.lastgroup else (None, "")
 
 
@@ -126,7 +126,7 @@ def has_inner_sentence(text: str) -> bool:
 
 def _is_next_number(before: str, after: str) -> bool:
     """Whether the second text begins with the number that follows the one with which the first begins."""
-    one, other = _NUMBER.match(before), _NUMBER.match(after)
+    one, other = _NUMBER.match(before.lstrip()), _NUMBER.match(after)
     return bool(one and other and one[1] == other[1] and int(other[2]) == int(one[2]) + 1)
 
 

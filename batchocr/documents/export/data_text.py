@@ -11,7 +11,7 @@ from typing import Final
 from batchocr.documents.assembly.document import Piece
 from batchocr.documents.export.words import with_dollars
 from batchocr.pages.kinds import kind_of
-from batchocr.pages.protocol.markdown import BULLET, code_in, fenced, figure_parts
+from batchocr.pages.protocol.markdown import code_in, fenced, figure_parts, listed
 from batchocr.pages.protocol.sanitize import without_blank_lines
 from batchocr.pages.turning import PICTURE_IN_TABLE
 
@@ -26,7 +26,8 @@ def text_of(pieces: Iterable[Piece]) -> str:
 
 def _text(type: str, content: str, level: int | None = None) -> str:
     content = content.strip()
-    role = kind_of(type).role
+    kind = kind_of(type)
+    role = kind.role
     if not content or role == "furniture":
         return ""
     if role == "heading":
@@ -41,4 +42,4 @@ def _text(type: str, content: str, level: int | None = None) -> str:
         return fenced(code, language)
     if role == "figure":
         return BETWEEN.join(_text(type, part) for type, part in figure_parts(content))
-    return BULLET.sub("- ", with_dollars(content))
+    return listed(with_dollars(content), kind)

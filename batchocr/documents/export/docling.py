@@ -37,6 +37,7 @@ try:
         DoclingDocument,
         DocumentOrigin,
         ImageRef,
+        ListItem,
         PictureItem,
         PictureMeta,
         ProvenanceItem,
@@ -164,11 +165,17 @@ class _Writer:
         """Add a group with the list's items. An item is on the page where it begins."""
         items = list_items(text)
         shares = shares_of(piece, self._rows)
-        group = self.made.add_list_group()
-        for index, (number, item) in enumerate(items):
+        groups = [self.made.add_list_group()]
+        last: ListItem | None = None
+        for index, (depth, number, item) in enumerate(items):
+            del groups[depth + 1 :]
+            if depth >= len(groups):
+                groups.append(self.made.add_list_group(parent=last))
             share = next((share for share in shares if index / len(items) < share.end), shares[-1])
             prov = self._provenance(replace(share, start=0.0, end=1.0), item)
-            self.made.add_list_item(item, enumerated=bool(number), marker=number or "-", parent=group, prov=prov)
+            last = self.made.add_list_item(
+                item, enumerated=bool(number), marker=number or "-", parent=groups[-1], prov=prov
+            )
 
     def _add_picture(self, piece: Piece) -> PictureItem:
         place = piece.places[0]

@@ -12,7 +12,7 @@ from batchocr.data import Failure, PageResult
 from batchocr.documents.assembly.document import AssembledDocument, Piece, Place
 from batchocr.documents.export.figures import Figures
 from batchocr.documents.export.refusal import FileRefusedError
-from batchocr.pages.protocol.markdown import INLINE_FORMULA
+from batchocr.pages.protocol.markdown import INLINE_FORMULA, nesting
 from batchocr.pages.searchable.placed_text import PageText
 
 _ITEM: Final = re.compile(
@@ -39,12 +39,12 @@ def placed_pages(document: AssembledDocument, figures: Figures) -> Iterator[Page
     return figures.text.pages()
 
 
-def list_items(content: str) -> list[tuple[str, str]]:
-    """The items of a list: the number of each, '' if it has a bullet or nothing, and its text.
+def list_items(content: str) -> list[tuple[int, str, str]]:
+    """The items of a list: how deep each is nested, its number, '' if it has a bullet or nothing, and its text.
 
     A line without bullet or number belongs to the item before, if that has one.
     """
-    items: list[tuple[str, str]] = []
+    items: list[tuple[int, str, str]] = []
     is_marked = False
     for line in content.split("\n"):
         text = line.strip()
@@ -52,11 +52,12 @@ def list_items(content: str) -> list[tuple[str, str]]:
         if not text:
             continue
         if mark is None and is_marked:
-            number, before = items[-1]
-            items[-1] = (number, f"{before} {text}")
+            depth, number, before = items[-1]
+            items[-1] = (depth, number, f"{before} {text}")
             continue
         is_marked = is_marked or mark is not None
-        items.append((mark["number"] or "", text[mark.end() :]) if mark else ("", text))
+        depth = nesting(line)
+        items.append((depth, mark["number"] or "", text[mark.end() :]) if mark else (depth, "", text))
     return items
 
 

@@ -9,13 +9,14 @@ cell does so by the page's style: a `dir` of its own would take it out of the te
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from html import escape, unescape
 from itertools import groupby
 from typing import Final
 
 from batchocr.documents.markup.mathml import shown_characters, to_mathml
 from batchocr.pages.kinds import kind_of
-from batchocr.pages.protocol.markdown import INLINE_FORMULA, code_in, figure_parts
+from batchocr.pages.protocol.markdown import INLINE_FORMULA, NESTED, code_in, figure_parts, nesting
 from batchocr.pages.protocol.sanitize import table_structure
 
 _NO_TABLE: Final = "<p><em>A table that could not be parsed, as the model wrote it:</em></p>"
@@ -71,19 +72,25 @@ def table_html(html: str) -> str:
 
 
 def _paragraphs(text: str, *, joined: bool) -> str:
-    """The text's lines; those with bullets as lists. joined: whether lines without are one paragraph, or one each."""
-    made = []
-    for bulleted, group in groupby(text.split("\n"), key=lambda line: _BULLET.match(line) is not None):
-        lines = list(group)
+    """The text's lines; those with bullets as lists. joined: whether lines without are one paragraph, or one each and
+    may be nested."""
+    made, depth = [], 0
+    for level, group in groupby(text.split("\n"), key=lambda line: 0 if joined else nesting(line)):
+        lines = [line.removeprefix(NESTED * level) for line in group]
+        made += ['<div class="nested">' * (level - depth), "</div>" * (depth - level)]
+        made += _of_one_level(lines, joined=joined)
+        depth = level
+    return "".join([*made, "</div>" * depth])
+
+
+def _of_one_level(lines: Sequence[str], *, joined: bool) -> Iterator[str]:
+    for bulleted, group in groupby(lines, key=lambda line: _BULLET.match(line) is not None):
         if bulleted:
-            made.append(_list(lines))
+            yield _list(list(group))
         else:
-            made += [
-                f'<p dir="auto">{inline_html(line)}</p>'
-                for line in (["\n".join(lines)] if joined else lines)
-                if line.strip()
-            ]
-    return "".join(made)
+            for line in ["\n".join(group)] if joined else group:
+                if line.strip():
+                    yield f'<p dir="auto">{inline_html(line)}</p>'
 
 
 def _list(lines: list[str]) -> str:

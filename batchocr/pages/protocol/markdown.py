@@ -8,7 +8,7 @@ from html import escape
 from typing import Final
 
 from batchocr.data import Block
-from batchocr.pages.kinds import kind_of
+from batchocr.pages.kinds import Kind, kind_of
 from batchocr.pages.protocol.sanitize import (
     harmless_characters,
     inert_formula,
@@ -26,7 +26,11 @@ _NO_TABLE: Final = "*A table that could not be parsed, as the model wrote it:*"
 
 # No match crosses another opening: text with many that are never closed would take quadratic time.
 INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
-BULLET: Final = re.compile(r"^[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
+_BULLET: Final = re.compile(r"^( *)[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
+NESTED: Final = " " * 4
+"""What an item of a list begins with that is part of the item above, once for each level."""
+_DEEPEST: Final = 8
+_NESTED: Final = re.compile(rf"^((?:{NESTED})+)(?! |- |\d{{1,9}}[.)] )", re.MULTILINE)
 _DASH: Final = re.compile(r"^[ \t]*(?=-[ \t])", re.MULTILINE)
 _LINE_START: Final = re.compile(r"^[ \t]*(?=#{1,6}(?:[ \t]|$)|\+(?:[ \t]|$)|>|=+[ \t]*$|(?:-[ \t]*)+$)", re.MULTILINE)
 """Of a line that Markdown would take for a heading, an item, a quotation or a rule."""
@@ -117,7 +121,18 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
     text = _LINE_START.sub(_BACKSLASH, _with_dollars(content))
     if kind.role != "list" and len(_DASH.findall(text)) == 1:
         text = _DASH.sub(_BACKSLASH, text)
-    return BULLET.sub("- ", text)
+    return listed(text, kind)
+
+
+def nesting(line: str) -> int:
+    """How deep an item of a list is nested."""
+    return min((len(line) - len(line.lstrip(" "))) // len(NESTED), _DEEPEST)
+
+
+def listed(text: str, kind: Kind) -> str:
+    """The text with dashes for bullets, and before each item of a list that is part of another."""
+    text = _BULLET.sub(r"\1- ", text)
+    return _NESTED.sub(r"\1- ", text) if kind.role == "list" else text
 
 
 def code_in(content: str) -> tuple[str, str]:
