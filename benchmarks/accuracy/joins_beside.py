@@ -5,10 +5,11 @@
 
 Each folder with `paper.pdf` beside `full.md` is a paper. Its blocks are MuPDF's (`pdf_blocks`); what each is, and
 whether two neighbours are one text, is looked up by their letters in the Markdown. Where ours and the Markdown differ,
-`joins_beside.json` has the verdict of a person, which counts: `right` if the second text goes on with the first. A
-join is two blocks next to each other in one piece; one whose blocks are not found in the Markdown is not known.
-`--list` prints the joins that only one of both has, those without a verdict marked by `?`. To measure another version
-of the package, put its folder first on PYTHONPATH and start in a folder without one.
+`joins_beside.json` has what a person says, and that counts: `right` if the second text goes on with the first, `wrong`
+if not, `odd` if one of both is no text of the body (words of a figure, code) or not as it stands on the page; odd ones
+are not counted. A join is two blocks next to each other in one piece. `--list` prints the joins that only one of ours
+and the Markdown has; those that nobody has looked at have a `?`. To measure another version of the package, put its
+folder first on PYTHONPATH and start in a folder without one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 from unicodedata import normalize
 
 from batchocr.data import Block, PageResult
@@ -32,7 +33,6 @@ from batchocr.documents.assembly.assemble import assemble
 from batchocr.documents.assembly.document import Piece
 from benchmarks.accuracy.pdf_blocks import pdf_rows
 
-Verdict = Literal["right", "wrong"]
 At = tuple[int, int]
 """A block: its page, and its index there."""
 Join = tuple[At, At]
@@ -42,11 +42,12 @@ _BODY: Final = frozenset({"text", "list", "ref_text"})
 _LATEX: Final = re.compile(r"\\[a-zA-Z]+|<[^>]*>|!\[[^\]]*\]\([^)]*\)")
 _NO_LETTER: Final = re.compile(r"[\W\d_\u0370-\u03ff]+")
 """Digits and Greek are left out too: they are what formulas and marks of footnotes are made of."""
+_NAMED: Final = re.compile(r"(Algorithm)\s\d|(?:Table|Figure|Listing) [A-Z]?\.?\d+[:.]")
 _PROBE: Final = 24
 """How many letters of the beginning and of the end of a block are looked up."""
-_LEAST: Final = (4, 12)
-"""A block with fewer letters is not looked up; one with less than the second number only where it would come next, as
-the last words of a paragraph: a label in a figure is found everywhere."""
+_LEAST: Final = (4, 40)
+"""A block with fewer letters is not looked up; one with less than the second number counts only if it comes next, or is
+a line's beginning or end: words of a figure are found everywhere."""
 _NEXT: Final = 6
 """How far from the end of the text before that is, in letters."""
 _NEARBY: Final = 6000
@@ -55,8 +56,11 @@ _LONG: Final = 200
 """Letters of a long block."""
 _SEARCHED: Final = 80
 """How many letters at the beginning and the end of a block are tried, if its very first or last are not found."""
-_SHOWN: Final = 40
+_SHOWN: Final = 24
 """Letters of either text in a verdict."""
+
+Key = tuple[str, int, str, str]
+"""A join: its paper, page, and the ends of both texts."""
 
 
 def letters(text: str) -> str:
@@ -84,12 +88,35 @@ class Markdown:
     def line(self, position: int) -> int:
         return bisect_right(self.starts, position) - 1
 
-    def find(self, block: str, *, from_end: bool) -> int | None:
-        """Where the first letter of a block stands, or the last; None if it is not there. The nearest place counts."""
-        size, (least, short) = min(_PROBE, len(block)), _LEAST
-        if size < least:
+    def type_of(self, block: Block) -> tuple[str | None, tuple[int, int] | None]:
+        """What a block of MuPDF's is, None if it is to be left out; and where its letters stand, if they were found."""
+        content = block.content or ""
+        found = letters(content)
+        place = self.find(found)
+        if block.type not in ("text", "title"):
+            return block.type, place
+        if place is None:
+            line = self.line(self.cursor) + 1
+            is_formula = len(found) < _LEAST[1] and self.types[line : line + 1] == ["equation"]
+            return "equation" if is_formula else None, None
+        type = _caption(content) or self.types[self.line(place[1])]
+        if type == "title":
+            is_whole = place[0] in self.starts and place[1] + 1 in self.starts
+            return "title" if is_whole and block.type == "title" else None, place
+        return None if type == "table" else type, place
+
+    def find(self, block: str) -> tuple[int, int] | None:
+        """Where the first and the last letter of a block stand; None if it is not there. The nearest place counts."""
+        least, short = _LEAST
+        first, last = self._find(block, from_end=False), self._find(block, from_end=True)
+        if len(block) < least or first is None or last is None:
             return None
-        farthest = len(self.letters) if len(block) >= _LONG else _NEARBY if size >= short else _NEXT + size
+        is_edge = first in self.starts or last + 1 in self.starts or abs(first - self.cursor) <= _NEXT
+        return (first, last) if is_edge or len(block) >= short else None
+
+    def _find(self, block: str, *, from_end: bool) -> int | None:
+        size = min(_PROBE, len(block))
+        farthest = len(self.letters) if len(block) >= _LONG else _NEARBY
         for skipped in range(0, min(_SEARCHED, len(block) - size) + 1, 4):
             start = len(block) - size - skipped if from_end else skipped
             place = self._nearest(block[start : start + size], farthest)
@@ -110,15 +137,19 @@ def read_markdown(path: Path) -> Markdown:
     for line in filter(str.strip, path.read_text("utf-8").splitlines()):
         if line.strip() == "$$":
             is_formula = not is_formula
-        type = "equation" if is_formula or line.startswith("$$") else "text"
+        type = "equation" if is_formula or line.startswith("$$") else _caption(line) or "text"
         if line.startswith("#"):
             type = "title"
         elif line.startswith(("<table", "![")):
             type = "table"
-        elif re.match(r"(?:Table|Figure|Algorithm|Listing) [A-Z]?\d+[:.]", line):
-            type = "image_caption"
         markdown.add(line, type)
     return markdown
+
+
+def _caption(text: str) -> str | None:
+    """The type of a text that says itself that it is a caption or an algorithm."""
+    named = _NAMED.match(text)
+    return None if named is None else "algorithm" if named[1] == "Algorithm" else "image_caption"
 
 
 @dataclass(slots=True)
@@ -141,7 +172,7 @@ class Paper:
         last, first = self.ends[join[0]][1], self.ends[join[1]][0]
         return self.markdown.line(last) == self.markdown.line(first) and first > last - _PROBE
 
-    def key(self, join: Join) -> tuple[str, int, str, str]:
+    def key(self, join: Join) -> Key:
         """What names the join in the list of verdicts."""
         before, after = map(self.text, join)
         return self.name, join[0][0] + 1, before[-_SHOWN:], after[:_SHOWN]
@@ -163,20 +194,11 @@ def read_paper(folder: Path) -> Paper:
     found: dict[tuple[int, Block], tuple[int, int]] = {}
 
     def type_of(page: int, block: Block) -> str | None:
-        content = letters(block.content or "")
-        first, last = markdown.find(content, from_end=False), markdown.find(content, from_end=True)
-        if block.type in ("header", "footer", "page_number"):
-            return block.type
-        if first is None or last is None:
-            following = markdown.line(markdown.cursor) + 1
-            return "equation" if markdown.types[following : following + 1] == ["equation"] else None
-        type = markdown.types[markdown.line(last)]
-        if block.type == "page_footnote" and type == "text":
-            return "page_footnote"
-        if type == "text":
-            found[page, Block("text", block.bbox, block.angle, block.content)] = (first, last)
-            markdown.cursor = last
-        return None if type == "table" else type
+        type, place = markdown.type_of(block)
+        if type == "text" and place is not None:
+            found[page, Block("text", block.bbox, block.angle, block.content)] = place
+            markdown.cursor = place[1]
+        return type
 
     rows = pdf_rows(folder / "paper.pdf", type_of, tables=False)
     ends = {
@@ -207,32 +229,38 @@ def kind_of(paper: Paper, join: Join) -> str:
 
 
 @cache
-def verdicts() -> dict[tuple[str, int, str, str], Verdict]:
-    """What a person says of joins, by their keys."""
-    if not _VERDICTS.exists():
-        return {}
-    read = json.loads(_VERDICTS.read_text("utf-8"))["joins"]
-    return {(each["paper"], each["page"], each["before"], each["after"]): each["verdict"] for each in read}
+def verdicts() -> dict[Key, str]:
+    """What a person says of joins: `right`, or `wrong: ` or `odd: ` and why."""
+    papers = json.loads(_VERDICTS.read_text("utf-8"))["papers"]
+    return {(paper, page, *ends): said for paper, joins in papers.items() for page, *ends, said in joins}
 
 
 def compare(paper: Paper, counts: Counter[str]) -> Iterator[str]:
     """Count the joins of a paper; yields a line for each that only one of ours and the Markdown has."""
-    made = joins(paper)
-    wanted = {join for join in paper.neighbours() if paper.is_right(join)}
-    for join in sorted(made | wanted):
-        said, verdict = paper.is_right(join), verdicts().get(paper.key(join))
-        is_right = said if verdict is None else verdict == "right"
-        name = {True: "right", False: "wrong", None: "not known"}[is_right]
+    made, neighbours = joins(paper), set(paper.neighbours())
+    for join in sorted(made | neighbours):
+        said = paper.is_right(join)
+        verdict = verdicts().get(paper.key(join)) or {True: "right", False: "wrong: Markdown", None: "not known"}[said]
         kind = kind_of(paper, join)
         if join in made:
-            counts[f"{kind} {name}"] += 1
-        elif is_right:
-            counts[f"{kind} missed"] += 1
+            counts[f"{kind}, {verdict}"] += 1
+        elif verdict == "right":
+            counts[f"{kind}, missed"] += 1
         if (join in made) != bool(said):
             who = "ours" if join in made else "markdown"
-            _, page, before, after = paper.key(join)
-            mark = verdict or ("not known" if said is None else "?")
-            yield json.dumps([who, mark, kind, paper.name, page, before, after], ensure_ascii=False)
+            mark = verdicts().get(paper.key(join), "?")
+            yield json.dumps([who, kind, mark, *paper.key(join)], ensure_ascii=False)
+
+
+def result(counts: Counter[str]) -> Iterator[str]:
+    """Lines that say how many joins are right, wrong and missed."""
+    for name, count in sorted(counts.items()):
+        yield f"{name:50} {count:5}"
+    sums = Counter[str]()
+    for name, count in counts.items():
+        sums[re.split("[,:] ", name)[1]] += count
+    made = sums["right"] + sums["wrong"]
+    yield f"{made} joins, of them wrong {sums['wrong']}: {sums['wrong'] / max(1, made):.2%}; missed {sums['missed']}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -245,8 +273,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in compare(read_paper(path.parent), counts):
             if options.list:
                 print(line)
-    for name, count in sorted(counts.items()):
-        print(f"{name:20} {count}")
+    for line in result(counts):
+        print(line)
     return 0
 
 

@@ -29,6 +29,8 @@ _PAGE_NUMBER: Final = re.compile(
 )
 _HYPHENS: Final = ("-", "\u2010", "\u00ad")
 _CJK: Final = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
+_TURNED_MARK: Final = re.compile(r"([.،؛:!؟]+)(?=.*[\u0590-\u08ff])(.*[^.،؛:!؟])")
+"""A line from right to left that begins with the mark at its end, as it does in many files."""
 _BOLD: Final = re.compile(r"bold|medi|black|heavy|-bd", re.IGNORECASE)
 _LARGER: Final = 1.12
 """Size of a heading, as a multiple of the body's; of a footnote the body's as a multiple of its own."""
@@ -102,6 +104,7 @@ def _joined(lines: Iterator[str]) -> str:
     """A text of these lines: a hyphenated word is one, and Chinese and Japanese have no spaces."""
     text = ""
     for line in filter(None, map(str.strip, lines)):
+        line = _TURNED_MARK.sub(r"\2\1", line) if _TURNED_MARK.fullmatch(line) else line
         is_hyphenated = text.endswith(_HYPHENS) and text[-2:-1].isalpha()
         if is_hyphenated and line[0].islower():
             text = text[:-1] + line
@@ -123,7 +126,8 @@ def _guess(text: _Text, body: float, repeated: Counter[tuple[str, int]]) -> str:
             return "header" if is_top else "footer"
     if len(content) <= _LONGEST_TITLE and (text.size >= _LARGER * body or text.is_bold) and text.size >= 0.95 * body:
         return "title"
-    if text.mark_size < text.size and _LARGER * text.size <= body and block.bbox[1] > 0.5:
+    has_mark = text.mark_size < text.size and not content[0].isalpha()
+    if has_mark and _LARGER * text.size <= body and block.bbox[1] > 0.5:
         return "page_footnote"
     return "text"
 
