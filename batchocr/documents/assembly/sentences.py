@@ -36,6 +36,7 @@ _LEADER: Final = re.compile(r"(?:(?:[.·]\s?){4,}|…{2,})\s*(?:\d{1,5}|[ivxlc]{
 _FORMULA_END: Final = ("\\]", "$$")
 _SENTENCE_END: Final = regex.compile(r"[\p{Sentence_Break=STerm}\p{Sentence_Break=ATerm}:：…]$")
 _SENTENCE: Final = regex.compile(r"\p{Sentence_Break=STerm}|\.(?:\s|$)")
+_NO_CASE: Final = regex.compile(r"[\p{Lo}\p{M}\p{Han}]")
 _PARTS: Final = re.compile(r",[^,]*,")
 """Of a list, as of names."""
 _TITLE: Final = re.compile(r"(?<!\w)(?:Mrs?|Ms|Dr|Prof|Hon|St)\.$")
@@ -57,16 +58,16 @@ _SMALL_HALF: Final = re.compile(r"(?<![\w-])(?!(?:all|anti|cross|ex|mid|neo|non|
 """Of a word that does not go on with a capital."""
 _HAN: Final = "0-9０-９一二三四五六七八九十百零〇两"
 _ITEM_MARK: Final = regex.compile(
-    rf"(?P<bullet>[•●○◦▪■‣∙·–—*-]|\(\*+\))\s"
+    rf"(?P<bullet>[\p{{So}}\p{{Co}}•‣∙·–—−*-]|\(\*+\))[\s\u200b]"
     rf"|[(（]?(?:(?P<number>\d{{1,3}})|(?P<letter>[\p{{Latin}}\p{{Cyrillic}}\p{{Greek}}\p{{Arabic}}]|[ivxIVX]{{2,5}}))(?:\s?[.)](?:\s|(?=\p{{Han}}))|[）、．])"
     rf"|\[(?P<reference>\d{{1,4}})\]|[(（]?(?P<chinese>[一二三四五六七八九十]{{1,3}})[、)）]|(?P<circled>[①-⑳])"
     rf"|(?P<section>\d{{1,3}}(?:\.(?:\d{{1,3}}|[a-z]\b)){{1,4}})(?:\.\s|\s+(?=[\p{{Lu}}\p{{Lo}}]))|(?P<question>\d{{1,3}})\s+(?=\p{{Lu}}\p{{Ll}})"
     rf"|(?P<article>(?=\p{{Lu}}|§)(?i:art(?:icle|ikel|ículo|icolo|igo|\.)|section|abschnitt|clause|schedule|chapter|kapitel"
     rf"|annex|appendix|step|schritt|question|frage|rule|part|teil|статья|пункт|глава|§)\s*\d[\d.]*(?=[\s.:—–-]*(?:\p{{Lu}}|$))"
     rf"|第[{_HAN}]{{1,5}}[条條款章节節編编部项項](?=[\s:：]|$)|(?:ال)?مادة\s*\(?\d+\s*\)?\s*[:.–-]|제\s?\d{{1,4}}\s?[조항장절](?=[(（:]|\s(?!제)|$))"
-    rf"|(?P<speaker>\p{{Lu}}[\p{{Lu}}.'’ -]{{0,30}}:)\s"
+    rf"|(?P<speaker>(?:\p{{Lu}}[\p{{Lu}}.'’ -]{{0,30}}|\p{{Lu}}[\w.'’-]+(?: \p{{Lu}}[\w.'’-]+){{1,3}}):)\s"
 )
-_MAY_BE_NONE: Final = ("number", "reference", "section", "question", "article")
+_MAY_BE_NONE: Final = ("number", "reference", "section", "question", "article", "speaker")
 """Marks that may stand within a sentence."""
 _NUMBER: Final = re.compile(r"\W{0,2}((?:\d{1,3}\.)*)(\d{1,3})\b")
 
@@ -106,9 +107,12 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
         return True
     if not fits or len(tail) + 2 * len(_CJK.findall(tail)) < _LONG_ENOUGH:
         return False
-    if leads_on or (head[0].isalpha() and not head[0].isupper()):
+    if leads_on or _NO_CASE.match(head):
         return True
-    is_prose = _SENTENCE.search(before) or _SENTENCE.search(after) or (_PARTS.search(before) and _PARTS.search(after))
+    ends = _SENTENCE.search(after)
+    is_prose = ends or _SENTENCE.search(before) or (_PARTS.search(before) and _PARTS.search(after))
+    if not ends and len(after) < _LONG_ENOUGH:
+        return False
     return bool(is_prose) and not (tail.endswith(_SEMICOLONS) and head[0].isupper())
 
 
