@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from batchocr.data import Failure
@@ -56,9 +58,15 @@ def _files(document: AssembledDocument, name: str, cut: Cut, options: FormatOpti
 
 
 def _places(document: AssembledDocument) -> Iterator[Place]:
-    """Where MinerU has a picture, in reading order: also of tables and formulas, each where it begins."""
-    shown = (piece.places[0] for piece in pieces_of(document) if piece.kind.role in _SHOWN)
+    """Where MinerU has a picture, in reading order: also of formulas, and of each part of a table."""
+    pieces = [piece for piece in pieces_of(document) if piece.kind.role in _SHOWN]
+    shown = (place for piece in pieces for place in (piece.places[0], *_rest_of_table(piece)))
     yield from sorted({*shown, *picture_places(document)}, key=lambda place: (place.page_index, place.block))
+
+
+def _rest_of_table(piece: Piece) -> Sequence[Place]:
+    """The parts of a table behind the first."""
+    return piece.places[1:] if piece.kind.role == "table" else ()
 
 
 def _json(path: str, content: object) -> File:
@@ -67,8 +75,9 @@ def _json(path: str, content: object) -> File:
 
 def _content_lists(document: AssembledDocument, pictures: Pictures) -> tuple[list[Item], list[list[Item]]]:
     """The flat content list, and the one by pages. A piece is on the page on which it begins; what belongs to the sheet
-    follows the text of its page."""
+    follows the text of its page. A part of a table that began before is an entry with its picture alone."""
     rows = {row.page_index: row for row in document.rows}
+    parts_on: defaultdict[int, list[Piece]] = defaultdict(list)
     flat: list[Item] = []
     paged: list[list[Item]] = [[] for _ in range(_num_pages(document))]
 
@@ -77,15 +86,22 @@ def _content_lists(document: AssembledDocument, pictures: Pictures) -> tuple[lis
         flat.append({**first, "bbox": box, "page_idx": page_index})
         paged[page_index].append({**second, "bbox": box})
 
+    def add_piece(piece: Piece) -> None:
+        if (entries := _Item(document, piece, pictures).entries()) is not None:
+            add(*entries, piece.places[0].page_index, piece.places[0].bbox)
+
     for part in document.parts:
         if isinstance(part, Piece):
-            item = _Item(document, part, pictures)
-            if (entries := item.entries()) is not None:
-                add(*entries, part.places[0].page_index, part.places[0].bbox)
+            add_piece(part)
+            for place in _rest_of_table(part):
+                rest = replace(part, content=None, places=(place,), captions=(), footnotes=())
+                parts_on[place.page_index].append(rest)
         elif isinstance(part, PageEnd):
             for block in rows[part.page_index].blocks:
                 if kind_of(block.type).role == "furniture" and block.content:
                     add(*_of_the_sheet(block.type, block.content), part.page_index, block.bbox)
+            for rest in parts_on[part.page_index + 1]:
+                add_piece(rest)
     return flat, paged
 
 
@@ -126,7 +142,7 @@ class _Item:
         role = self._piece.kind.role
         if role == "figure":
             return self._figure()
-        if not self._content:
+        if not self._content and role != "table":
             return None
         if role == "page footnote":
             return _of_the_sheet(self._piece.type, self._content)
