@@ -21,7 +21,6 @@ Role = Literal[
     "figure",
     "caption",
     "footnote",
-    "page footnote",
     "furniture",
 ]
 
@@ -36,7 +35,7 @@ class Kind:
     level: int = 1
     """Of a heading of which nothing else tells it."""
     of: frozenset[Role] = frozenset()
-    """What a caption or a footnote names as what it belongs to."""
+    """What a caption or a footnote names as what it belongs to; nothing for one of the page."""
     holds: frozenset[str] = frozenset()
     """Types of blocks around which it is a box; then it says nothing itself."""
     goes_on: bool = False
@@ -108,7 +107,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "image_footnote": _footnote("figure"),
     "table_footnote": _footnote("table"),
     "footnote": _footnote(),
-    "page_footnote": Kind("page footnote", mineru="page_footnote", docling="footnote", html="footnote"),
+    "page_footnote": Kind("footnote", mineru="page_footnote", docling="footnote", html="footnote"),
     "header": Kind("furniture", mineru="page_header", docling="page_header"),
     "footer": Kind("furniture", mineru="page_footer", docling="page_footer"),
     "page_number": Kind("furniture", mineru="page_number", docling="page_footer"),

@@ -151,7 +151,7 @@ def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Dr
             notes = host.captions if draft.kind.role == "caption" else host.footnotes
             if not (notes and go_on_as_line(notes[-1], draft)):
                 notes.append(draft)
-        elif draft.kind.role == "page footnote":
+        elif draft.kind.role == "footnote" and not draft.kind.of:
             page_footnotes.append(draft)
         elif draft.kind.is_paragraph and block.merge_prev and last_text is not None:
             last_text.go_on_with(draft)

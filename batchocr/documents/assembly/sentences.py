@@ -39,8 +39,7 @@ _SENTENCE: Final = regex.compile(r"\p{Sentence_Break=STerm}|\.(?:\s|$)")
 _NO_CASE: Final = regex.compile(r"[\p{Lo}\p{M}\p{Han}]")
 _PARTS: Final = re.compile(r",[^,]*,")
 """Of a list, as of names."""
-_TITLE: Final = re.compile(r"(?<!\w)(?:Mrs?|Ms|Dr|Prof|Hon|St)\.$")
-_ABBREVIATION: Final = re.compile(
+ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(\[])(?:al|approx|ca|cf|e\. ?g|i\. ?e|z\. ?B|d\. ?h|bzw|Ch|Eqs?|Figs?|No|Nos|pp?|Refs?|Secs?|Tab|Vol|vs)"
     r"\.$"
 )
@@ -48,10 +47,10 @@ _LEADS_ON: Final = re.compile(
     r"\b(?:a|an|the|of|in|on|at|to|for|from|by|with|into|under|than|as|its|their|is|are|was|were|be|has|have|which"
     r"|der|die|das|den|dem|des|eine?[mnrs]?|von|vom|zu[mr]?|mit|im|am|auf|für|bei|nach|über|durch|ist|sind|wurden?"
     r"|le|la|les|une?|du|de|aux?|en|dans|par|pour|sur|avec|que|qui|est|sont|el|los|las|del?|al|con|por|para|se|il|di"
-    r"|da|dos?|na|no|em)$|[,，、]$",
+    r"|da|dos?|na|no|em)$|[,，、]$|\b(?:Mrs?|Ms|Dr|Prof|Hon|St)\.$",
     re.IGNORECASE,
 )
-"""What no text ends with: a comma, an article, a preposition, a verb that helps another."""
+"""What no text ends with: a comma, an article, a preposition, a verb that helps another, what a name follows."""
 _BRACKET: Final = re.compile(r"[(（][^()（）]*$")
 """One that is still open."""
 _SMALL_HALF: Final = re.compile(r"(?<![\w-])(?!(?:all|anti|cross|ex|mid|neo|non|post|pre|pro|self|un)-)[a-z]+-$")
@@ -90,8 +89,8 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
     if not tail or not head or _is_next_number(begins, head):
         return False
     leads_on = _LEADS_ON.search(tail) is not None or _BRACKET.search(tail) is not None
-    kind, _ = item_mark(head)
-    if kind and not (leads_on and kind in _MAY_BE_NONE):
+    kind, mark = item_mark(head)
+    if kind and not (leads_on and (kind in _MAY_BE_NONE or mark.isupper())):
         return False
     if tail.endswith(_HYPHENS) and tail[-2:-1].isalnum():
         return head[0].isalnum() and not (head[0].isupper() and _SMALL_HALF.search(tail))
@@ -100,20 +99,18 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
     if tail.endswith(_FORMULA_END):
         return head[0].islower()
     tail = _CLOSING.sub("", tail)
-    if _SENTENCE_END.search(tail):
-        is_cut = _TITLE.search(tail) or (_ABBREVIATION.search(tail) and (head[0].islower() or head[0].isdigit()))
-        return bool(is_cut)
+    if _SENTENCE_END.search(tail) and not leads_on:
+        return bool(ABBREVIATION.search(tail)) and (head[0].islower() or head[0].isdigit())
     if head[0].islower():
         return True
     if not fits or len(tail) + 2 * len(_CJK.findall(tail)) < _LONG_ENOUGH:
         return False
     if leads_on or _NO_CASE.match(head):
         return True
-    ends = _SENTENCE.search(after)
-    is_prose = ends or _SENTENCE.search(before) or (_PARTS.search(before) and _PARTS.search(after))
-    if not ends and len(after) < _LONG_ENOUGH:
+    if (tail.endswith(_SEMICOLONS) and head[0].isupper()) or not (len(after) >= _LONG_ENOUGH or _SENTENCE.search(after)):
         return False
-    return bool(is_prose) and not (tail.endswith(_SEMICOLONS) and head[0].isupper())
+    are_lists = _PARTS.search(before) and _PARTS.search(after)
+    return bool(are_lists or _SENTENCE.search(before) or _SENTENCE.search(after))
 
 
 def goes_on_as_line(before: str, after: str) -> bool:

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import regex
+
 from batchocr.data import letters_end
+from batchocr.documents.assembly.sentences import ABBREVIATION
 from batchocr.documents.assembly.tables import Cell, TableCells
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
 _LINE_END: Final = re.compile(r"\n+")
-_SENTENCE_END: Final = re.compile(r"(?<!\b[A-Z])[.!?…][)\]\"'”’»]*\s+(?=[^a-z\s])|[。！？；][」』）”’]*\s*")
-_WORD_END: Final = re.compile(r"\s+")
-_ABBREVIATED: Final = re.compile(
-    r"\b(?:al|approx|ca|cf|e\.g|i\.e|z\.B|d\.h|bzw|Eqs?|Figs?|Nos?|pp?|Refs?|Secs?|Tab|vs)\.\s+$"
+_SENTENCE_END: Final = regex.compile(
+    r"(?:(?<!\b[A-Z])[.…]|\p{Sentence_Break=STerm})[)\]\"'”’»]*\s+(?=[^a-z\s])|[。！？；][」』）”’]*\s*"
 )
+_WORD_END: Final = re.compile(r"\s+")
 _LONGEST_ABBREVIATION: Final = 12
 
 _LONGEST_RENDERED: Final = 8
@@ -82,7 +84,7 @@ def _split(text: str, pattern: re.Pattern[str]) -> list[str]:
                 match.end()
                 for match in pattern.finditer(text, start, end)
                 if pattern is not _SENTENCE_END
-                or not _ABBREVIATED.search(text, max(0, match.end() - _LONGEST_ABBREVIATION), match.end())
+                or not ABBREVIATION.search(text[max(0, match.start() - _LONGEST_ABBREVIATION) : match.end()].rstrip())
             ]
     return [text[a:b] for a, b in zip(ends, [*ends[1:], len(text)], strict=True) if a < b]
 

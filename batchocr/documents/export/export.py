@@ -28,7 +28,7 @@ from batchocr.tables.schema import content_to_json
 
 logger = logging.getLogger(__name__)
 
-_REVISION: Final = 5
+_REVISION: Final = 6
 """Goes up with every change in `assembly` that may alter a document, so that it is written again."""
 
 _Result = Literal["written", "up_to_date", "refused"]

@@ -144,7 +144,7 @@ class _Item:
             return self._figure()
         if not self._content and role != "table":
             return None
-        if role == "page footnote":
+        if role == "footnote" and not self._piece.kind.of:
             return _of_the_sheet(self._piece.type, self._content)
         by_role: dict[Role, Callable[[], tuple[Item, Item]]] = {
             "heading": self._heading,
