@@ -62,6 +62,10 @@ class Kind:
 FLOATS: Final = frozenset[Role](("figure", "table", "code", "caption", "footnote"))
 """What may stand between the two halves of a paragraph."""
 
+LIST: Final = "list"
+"""The type of a list that is put together of its items."""
+CONTENTS: Final = "index"
+"""The type of a table of contents that is put together of its entries."""
 HOSTS: Final = frozenset[Role](("figure", "table", "code"))
 """What captions and footnotes belong to."""
 
@@ -86,11 +90,11 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "title": _heading(1),
     "doc_title": _heading(1, docling="title"),
     "paragraph_title": _heading(2),
-    "list": Kind(
+    LIST: Kind(
         "list", goes_on=True, holds=frozenset(("text", "list_item", "ref_text")), mineru="list", docling="list_item"
     ),
     "ref_text": Kind("list", goes_on=True, mineru="list", docling="reference"),
-    "index": Kind("list", is_as_printed=False, mineru="index"),
+    CONTENTS: Kind("list", is_as_printed=False, mineru="index"),
     "table": Kind("table", is_as_printed=False, mineru="table", html="wide"),
     "equation": Kind("formula", is_as_printed=False, mineru="equation_interline", docling="formula"),
     "equation_block": Kind("formula", holds=frozenset(("equation",)), is_as_printed=False),

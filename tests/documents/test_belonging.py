@@ -114,6 +114,51 @@ def test_an_empty_list_is_nothing_and_one_with_a_text_of_its_own_is_a_list() -> 
     assert [(piece.type, piece.content) for piece in found] == [("list", "- one\n- two")]
 
 
+def test_items_are_nested_as_their_boxes_are_indented() -> None:
+    def listed(*items: tuple[float, float, str]) -> str | None:
+        made = [block("text", top, top + 0.03, content, x=(left, 0.9)) for left, top, content in items]
+        [found] = pieces([block("list", 0.1, 0.5), *made])
+        return found.content
+
+    nested = listed((0.1, 0.1, "1. First"), (0.15, 0.14, "a) one"), (0.2, 0.18, "• deep"), (0.1, 0.22, "2. Second"))
+    assert nested == "1. First\n    a) one\n        • deep\n2. Second"
+    scanned = listed((0.1, 0.1, "1. First"), (0.11, 0.14, "2. On a sheet that lies askew"), (0.12, 0.18, "3. Third"))
+    assert scanned == "1. First\n2. On a sheet that lies askew\n3. Third"
+    assert listed((0.1, 0.1, "1. First"), (0.15, 0.14, "which goes on")) == "1. First\nwhich goes on"
+    assert listed((0.1, 0.3, "1. First"), (0.55, 0.1, "2. In the next column")) == "1. First\n2. In the next column"
+
+
+def test_a_number_goes_to_the_formula_that_it_stands_beside() -> None:
+    formulas = [block("equation", 0.2, 0.24, "\\[\nx = 1\n\\]"), block("equation", 0.3, 0.34, "y = 2")]
+    beside = (0.92, 0.97)
+    numbers = [
+        block("formula_number", 0.2, 0.23, "(1)", x=beside),
+        block("formula_number", 0.3, 0.33, "（A.2）", x=beside),
+    ]
+    for blocks in ([*formulas, *numbers], [formulas[0], numbers[0], formulas[1], numbers[1]]):
+        found = pieces(blocks)
+        assert contents(found) == ["\\[\nx = 1 \\tag{1}\n\\]", "y = 2 \\tag{A.2}"]
+        assert [len(piece.places) for piece in found] == [2, 2]
+    for number in ("(1}", "see above", "(1)"):
+        other = block("formula_number", 0.6 if number == "(1)" else 0.2, 0.63, number, x=(0.92, 0.97))
+        assert contents(pieces([formulas[0], other])) == [formulas[0].content, number]
+    tagged = block("equation", 0.2, 0.24, "x \\tag{7}")
+    assert contents(pieces([tagged, numbers[0]])) == ["x \\tag{7}", "(1)"]
+
+
+def test_a_caption_in_two_blocks_is_one_where_it_is_cut_in_mid_sentence() -> None:
+    figure = block("image", 0.1, 0.3)
+    first, rest = (
+        block("image_caption", 0.31, 0.33, "Figure 1: the flow of"),
+        block("image_caption", 0.335, 0.355, "Lakes."),
+    )
+    [found] = pieces([figure, first, rest])
+    assert contents(found.captions) == ["Figure 1: the flow of Lakes."]
+    panels = [block("image_caption", 0.31, 0.33, "(a) a lake"), block("image_caption", 0.335, 0.355, "(b) a river")]
+    [found] = pieces([figure, *panels])
+    assert contents(found.captions) == ["(a) a lake", "(b) a river"]
+
+
 def test_set_lists_that_columns_and_pages_cut_are_one() -> None:
     long = "that is described at such length that it takes more than one line of any column that a page may have"
     items = [f"• the item with number {at} {long}" for at in range(90)]

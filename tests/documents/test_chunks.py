@@ -58,6 +58,12 @@ def test_a_long_paragraph_is_cut_at_the_ends_of_sentences_and_loses_nothing() ->
     assert rest == " ".join(SENTENCES).replace("\\( ", "$").replace(" \\)", "$")
 
 
+@pytest.mark.parametrize("sentence", ["यह एक परीक्षण वाक्य है जो काफी लंबा है।", "هذه جملة تجريبية طويلة بعض الشيء؟"])
+def test_a_text_of_any_script_is_cut_at_the_ends_of_its_sentences(sentence: str) -> None:
+    found = texts(piece("text", " ".join([sentence] * 30)))
+    assert len(found) > 2 and all(text.endswith(sentence) for text in found)
+
+
 @pytest.mark.parametrize("text", ["word " * 500, "x" * 3000, "一" * 3000, "<b>&" * 700, "Dr. No. 5 " * 300])
 def test_a_text_without_sentences_is_cut_anyway(text: str) -> None:
     made = texts(piece("text", text))

@@ -92,6 +92,8 @@ def test_an_outline_is_matched_although_words_are_misread_or_left_out() -> None:
         (["I. INTRO", "A. First", "1) Small", "B. Second", "II. METHODS", "C. Third"], [1, 2, 3, 2, 1, 2]),
         (["1 Intro", "2 End", "A Proofs", "B Tables"], [1, 1, 1, 1]),
         (["第一章 绪论", "第一节 背景", "第二章 方法"], [1, 2, 1]),
+        (["1 总则", "1.2 范围", "（一）适用", "（二）例外", "1.3 定义", "2 其他"], [1, 2, 3, 3, 2, 1]),
+        (["一、总则", "（一）目的", "二、其他"], [1, 2, 1]),
         (["03 We", "09 You", "13 Air", "29 Soil", "Chapter 1"], [None, None, None, None, 1]),
         (["1 A", "2 B", "4 D", "1 E", "1. F"], [1, 1, 1, 1, 1]),
         (["A Study of Water", "3D printing", "2024 in review", "12.05.2024", "5 stars are"], [None] * 5),
@@ -177,3 +179,41 @@ def test_the_headings_of_a_real_paper_agree_with_its_outline(around_the_ink: boo
     of_outline = [(part, level) for part, (_, level, *_) in zip(found, PAPER, strict=True) if level is not None]
     assert len(of_outline) == 17
     assert [part.level for part, _ in of_outline] == [level for _, level in of_outline]
+
+
+def headings_of(*blocks: Block) -> list[str | None]:
+    parts = assemble("a", [PageResult("a", 0, "ok", blocks=blocks)]).parts
+    return [part.content for part in parts if isinstance(part, Piece) and part.level is not None]
+
+
+def title(top: float, content: str, *, left: float = 0.1, height: float = 0.03, type: str = "title") -> Block:
+    return Block(type, (left, top, 0.9, top + height), 0, content)
+
+
+def test_a_heading_in_two_blocks_is_one_where_it_is_cut_in_a_word_or_a_sentence() -> None:
+    for first, second, whole in [
+        ("3.32.010 City Public Utilities—Gen-", "eral Manager", "3.32.010 City Public Utilities—General Manager"),
+        ("On the flow of", "Rivers and Lakes", "On the flow of Rivers and Lakes"),
+        ("On the flow of rivers", "and of lakes", "On the flow of rivers and of lakes"),
+    ]:
+        assert headings_of(title(0.1, first), title(0.135, second)) == [whole]
+    for first_block, second_block in [
+        (title(0.1, "On the flow"), title(0.135, "Rivers and lakes")),
+        (title(0.1, "2 On the flow of"), title(0.135, "2.1 Rivers and lakes")),
+        (title(0.1, "On the flow of"), title(0.135, "rivers", type="paragraph_title")),
+        (title(0.1, "On the flow of"), title(0.135, "rivers", height=0.06)),
+        (title(0.1, "On the flow of"), title(0.135, "rivers", left=0.3)),
+        (title(0.1, "On the flow of"), title(0.3, "rivers")),
+    ]:
+        assert headings_of(first_block, second_block) == [first_block.content, second_block.content]
+
+
+def test_entries_of_a_table_of_contents_are_no_headings() -> None:
+    entries = ["1 Introduction 1", "2 Methods ..... 4", "3 Results 9", "References 15"]
+    blocks = [title(0.1, "Contents"), *(title(0.2 + 0.05 * at, entry) for at, entry in enumerate(entries))]
+    assert headings_of(*blocks) == ["Contents"]
+    [_, contents, *_] = assemble("a", [PageResult("a", 0, "ok", blocks=tuple(blocks))]).parts
+    assert isinstance(contents, Piece)
+    assert (contents.type, contents.content) == ("index", "\n".join(entries))
+    steps = ["Step 1", "Step 2", "Step 3"]
+    assert headings_of(*(title(0.2 + 0.05 * at, step) for at, step in enumerate(steps))) == steps

@@ -169,6 +169,19 @@ def test_pictures_within_tables_are_files() -> None:
     assert f'<img src="{name}">' in found["a/b/b.md"].decode()
 
 
+def test_each_part_of_a_table_over_pages_has_its_picture_on_its_page() -> None:
+    box = (0.1, 0.1, 0.9, 0.9)
+    table = Piece("table", HTML, (Place(0, box, 0), Place(1, box, 1)))
+    found = exported([table], [block("header", "Journal"), block("text", "It ends.")])
+    flat, paged = (json.loads(found[f"a/b/b_content_list{version}.json"]) for version in ("", "_v2"))
+    whole, rest = (entry for entry in flat if entry["type"] == "table")
+    assert (whole["page_idx"], rest["page_idx"]) == (0, 1)
+    assert (whole["table_body"], rest["table_body"]) == (HTML, "")
+    assert whole["img_path"] != rest["img_path"]
+    assert {f"a/b/{entry['img_path']}" for entry in (whole, rest)} <= set(found)
+    assert [entry["type"] for page in paged for entry in page] == ["table", "table", "paragraph", "page_header"]
+
+
 def test_what_belongs_to_the_sheet_comes_after_the_text_of_its_page() -> None:
     flat, paged, _ = lists()
     assert [entry["type"] for entry in flat if entry["page_idx"] == 0][-2:] == ["header", "page_number"]

@@ -142,6 +142,126 @@ def test_what_goes_on_is_joined_as_its_language_is_written() -> None:
         assert said(document, "text") == [whole or f"{first} {second}"]
 
 
+LINE = "a line that is as long as its column and goes to the end of the page, but has no full stop there"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        # clauses, items, articles, questions
+        ("3.1 The Supplier shall deliver within thirty days and at its own cost;", "3.2 The Customer shall pay;"),
+        ("3.1 The Supplier shall deliver within thirty days of the order", "3.2 the Customer shall pay each invoice;"),
+        ("The parties have agreed on all of the following terms;", "Article 5 Payment is due within sixty days."),
+        (LINE, "Article 5 Payment is due within sixty days."),
+        (f"{LINE}; or", "6.4.e. the applicant has ceased to be a member."),
+        (f"{LINE}; and", "(c) the Minister shall be told."),
+        ("11 Which of these is a river, and which of them is a lake or a sea", "12 Which of these is a mountain?"),
+        (LINE, "§ 12 Der Vorstand besteht aus drei Personen."),
+        (LINE, "Step 3: Close the valve."),
+        (LINE, "\u25cf\u200bThe next of them."),
+        (
+            "（2）乙方应当在收到货物之日起三十日内完成验收，并向甲方出具书面的验收报告；",
+            "（3）甲方应当支付全部合同价款；",
+        ),
+        ("2、乙方应当在收到货物之日起三十日内完成验收，并向甲方出具书面的验收报告；", "3、甲方应当支付全部合同价款；"),
+        ("乙方应当在收到货物之日起三十日内完成验收并向甲方出具书面的验收报告", "３．甲方应当支付全部合同价款。"),
+        ("乙方应当在收到货物之日起三十日内完成验收并向甲方出具书面的验收报告", "第三条 甲方应当支付全部合同价款。"),
+        (
+            "회원은 본회의 결정에 따라 회비를 납부하고 그 의무를 성실히 이행하여야 하며 다음과 같이",
+            "제3조(목적) 본회는 학생의 권익을 보호한다.",
+        ),
+        (
+            "يجوز للمحكمة في جميع الأحوال أن تقرر ما تراه مناسبا وفق أحكام القانون",
+            "أ. إذا اختل أحد الشروط.",
+        ),
+        (
+            "يجوز للمحكمة في جميع الأحوال أن تقرر ما تراه مناسبا وفق أحكام القانون",
+            "المادة (12): يسقط الحق.",
+        ),
+        ("не позднее десяти дней со дня получения такого требования от заказчика", "3.7. Целевые поступления."),
+        # speakers
+        ("MS. JONES: I did not see the car until it was on the pavement --", "MR. SMITH: Objection, your honour."),
+        ("Councillor Fielding: All that in the three months since we met", "Councillor Mayes: Some would say so."),
+        # slides, cells and forms have no sentences
+        ("Expand into three new regional markets before the end of the year", "Hire twelve engineers in Lisbon"),
+        ("It was, as all of them know, e.g. the case of Keine Angabe and more", "GV1"),
+        # ends of sentences in other scripts
+        ("यह एक परीक्षण वाक्य है जो काफी लंबा है।", "यह एक परीक्षण वाक्य है जो काफी लंबा है।"),
+        ("هذه جملة تجريبية طويلة بعض الشيء؟", "هذه جملة تجريبية طويلة بعض الشيء؟"),
+        ("ይህ ሕግ በነጋሪት ጋዜጣ ታትሞ ከወጣበት ቀን ጀምሮ የጸና ይሆናል።", "ይህ ሕግ ከወጣበት ቀን ጀምሮ የጸና ይሆናል።"),
+        # entries of a table of contents, and a word that is cut by no hyphen
+        (f"{LINE} . . . . . . 17775", "Enhancing Post-Hoc Attributions in Long Documents"),
+        (
+            "the experiments have shown, and as is known of the linear transforma-",
+            "Since the columns are fixed, it is.",
+        ),
+    ],
+)
+def test_what_begins_anew_stays_apart(first: str, second: str) -> None:
+    for type in ("text", "ref_text"):
+        rows = [page(0, block(type, first)), page(1, block(type, second))]
+        assert said(assemble("a", rows), type) == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("The committee met in the spring and agreed that the new harbour", "would be built before long."),
+        ("The survey was carried out in the north of the country by the", "Institute of Geology, which was there."),
+        ("The average rose from 3.1 to 3.4 in the second year, and to", "3.9 in the third, before it fell again."),
+        ("The treaty was signed on the last day of the conference in", "1986. It came into force two years later."),
+        ("It was decided by the court on the grounds that are set out in", "Section 5. They were given on the"),
+        ("The optimiser runs for a hundred steps with a batch of a size of", "256. The temperature is 1."),
+        ("It has been used widely for such tasks (Kong et al., 2020;", "Jeong et al., 2021) and for others."),
+        ("and was received there with honours by the mayor, Mr.", "Thorgrimson, who spoke for an hour."),
+        ("Samir Gadre, Gabriel Ilharco, Jongho Park, Rebecca", "Roelofs, Mitchell Wortsman, Ali Farhadi, Ludwig"),
+        ("It was asked of all of them whether they had been there; some had,", "the others had not."),
+    ],
+)
+def test_a_number_a_name_or_a_citation_within_a_sentence_does_not_part_it(first: str, second: str) -> None:
+    assert said(assemble("a", [page(0, text(first)), page(1, text(second))]), "text") == [f"{first} {second}"]
+
+
+def test_a_chinese_text_goes_on_behind_a_semicolon_or_a_character() -> None:
+    for first, second in [
+        ("委员会在春天举行了会议，并且同意新的港口应当在十年之内建成，", "而且费用由国家承担。"),
+        ("委员会在春天举行了会议，并且同意新的港口应当在十年之内建成；", "费用由国家承担。"),
+        ("擅自公开他人的姓名、肖像、住址和电话号码等个人信息，导致个", "\u2f08名誉受到损害"),
+    ]:
+        assert said(assemble("a", [page(0, text(first)), page(1, text(second))]), "text") == [first + second]
+
+
+def test_the_blocks_of_slides_do_not_go_on_and_the_prose_of_two_pages_on_a_sheet_does() -> None:
+    for first, second, num_texts in [
+        ("The work was begun in the spring. It was carried out by the", "Institute of Geology.", 2),
+        ("expand into three new regional markets before the end of the year", "hire twelve engineers in Lisbon", 2),
+        ("The work was begun in the spring. It was carried out by the", "institute itself.", 1),
+    ]:
+        slides = [
+            replace(page(number, text(said)), width=1600, height=900) for number, said in enumerate((first, second))
+        ]
+        assert len(said(assemble("a", slides), "text")) == num_texts
+        turned = [replace(row, width=900, height=1600, orientation=90) for row in slides]
+        assert len(said(assemble("a", turned), "text")) == num_texts
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "whole"),
+    [
+        ("as in low-", "and middle-income countries", "as in low- and middle-income countries"),
+        ("die Haupt-", "und Nebenstellen", "die Haupt- und Nebenstellen"),
+        ("the e-", "mail of that day", "the e-mail of that day"),
+        ("the price-", "determining factors", "the price-determining factors"),
+        ("the docu-", "mentation of it", "the documentation of it"),
+        ("a well-", "known river", "a wellknown river"),
+    ],
+)
+def test_a_hyphen_stays_where_it_belongs_to_the_word(first: str, second: str, whole: str) -> None:
+    words = "There are price-determining factors. A well-known wellknown river."
+    document = assemble("a", [page(0, text(words), text(first)), page(1, text(second))])
+    assert said(document, "text") == [words, whole]
+
+
 def test_a_paragraph_does_not_go_on_over_a_page_that_is_missing() -> None:
     halves = text("It ends in the middle of"), text("a sentence.")
     failed = PageResult("a", 1, "failed", error_kind="damaged", error_message="the page is damaged")

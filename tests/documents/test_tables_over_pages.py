@@ -212,3 +212,29 @@ def test_hostile_tables_take_time_in_proportion_to_their_length() -> None:
     wide = [table(f"<tr>{heading}</tr><tr>{cells}{more}</tr>" + f"<tr>{cells}</tr>" * 5) for more in ("", "<td>2</td>")]
     assert len(tables(*([each] for each in wide))) == 1
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "num_tables"),
+    [("Name Age", "Item Price", 2), ("Item Price", "Item Price", 1), ("Item Price", "", 1)],
+)
+def test_two_headings_are_two_tables_and_one_that_repeats_is_one(first: str, second: str, num_tables: int) -> None:
+    def heading(names: str) -> str:
+        return "".join(["<tr>", *(f"<th>{name}</th>" for name in names.split()), "</tr>"]) if names else ""
+
+    rows = "<tr><td>Bolt</td><td>2</td></tr><tr><td>Key</td><td>3</td></tr>"
+    assert len(tables([table(heading(first) + rows)], [table(heading(second) + rows)])) == num_tables
+
+
+def test_a_table_that_ends_high_on_its_page_is_ended_unless_its_heading_is_repeated() -> None:
+    rest = "<tr><td>1800</td><td>5</td></tr><tr><td>1801</td><td>6</td></tr>"
+    high = (0.1, 0.1, 0.9, 0.3)
+    assert len(tables([table(HEADER + rest, high)], [table(rest)])) == 2
+    assert len(tables([table(HEADER + rest, high)], [table(HEADER + rest)])) == 1
+
+
+def test_a_caption_below_the_second_part_that_is_another_s_says_that_it_is_another() -> None:
+    rows = f"{HEADER}<tr><td>1800</td><td>5</td></tr>"
+    below = Block("table_caption", (0.1, 0.51, 0.9, 0.53), 0, "Table 2: the flow of lakes")
+    assert len(tables([caption("Table 1: the flow of rivers"), table(rows)], [table(rows), below])) == 2
+    assert len(tables([table(rows)], [table(rows), below])) == 1

@@ -8,6 +8,7 @@ from typing import Final
 
 from batchocr.data import Box
 from batchocr.documents.assembly.document import Piece, Place
+from batchocr.documents.assembly.item_marks import item_mark
 from batchocr.documents.assembly.joined_tables import TablePart, joined, next_part
 from batchocr.documents.assembly.sentences import (
     SEEN,
@@ -15,12 +16,11 @@ from batchocr.documents.assembly.sentences import (
     between,
     goes_on,
     goes_on_as_line,
-    goes_on_within,
     has_inner_sentence,
-    item_mark,
+    may_be_parted,
 )
 from batchocr.documents.assembly.tables import table_rows
-from batchocr.pages.kinds import Kind, kind_of
+from batchocr.pages.kinds import LIST, Kind, kind_of
 
 
 @dataclass(slots=True)
@@ -75,8 +75,8 @@ class Draft:
         found = _FORMULA_NUMBER.fullmatch(number.texts[0])
         if found is None or "\\tag" in self.texts[-1]:
             return False
-        latex = self.texts[-1].removesuffix("\\]")
-        self.texts[-1] = f"{latex.rstrip()} \\tag{{{found[1]}}}{self.texts[-1][len(latex) :]}"
+        latex = self.texts[-1].removesuffix("\\]").rstrip()
+        self.texts[-1] = f"{latex} \\tag{{{found[1]}}}{self.texts[-1][len(latex) :]}"
         self.places += number.places
         self.boxes += number.boxes
         return True
@@ -123,10 +123,9 @@ _FIRST_ITEMS: Final = ("1", "a", "i", "一")
 
 def go_on_as_text(before: Draft, draft: Draft) -> bool:
     """Join the draft to the paragraph or list of the page before if it continues that; returns whether it does."""
-    types = (before.type, draft.type)
-    if types == ("list", "list"):
+    if before.type == draft.type == LIST:
         return _go_on_with_items(before, draft)
-    if not (before.kind.goes_on and draft.kind.goes_on and (types[0] == types[1] or types[0] == "list")):
+    if not (before.kind.goes_on and draft.kind.goes_on and before.type in (draft.type, LIST)):
         return False
     fits = before.kind.is_paragraph and draft.kind.is_paragraph and _is_no_wider(before, draft)
     if not draft.goes_on and (before.is_ended or not before.is_open(draft, fits=fits)):
@@ -150,7 +149,9 @@ def go_on_in_page(before: Draft, draft: Draft) -> bool:
     if is_right and first[1] < last[1] - _BESIDE:
         return go_on_as_text(before, draft)
     follows = is_right or first[1] >= last[1]
-    if before.is_ended or not (are_texts and follows and goes_on_within(before.texts[-1], draft.texts[0])):
+    if before.is_ended or not (are_texts and follows and may_be_parted(before.texts[-1], draft.texts[0])):
+        return False
+    if not before.is_open(draft, fits=False):
         return False
     before.go_on_with(draft)
     return True

@@ -12,9 +12,10 @@ from typing import Final
 
 from batchocr.data import Block, PageResult, shared_area
 from batchocr.documents.assembly.document import Place
+from batchocr.documents.assembly.item_marks import item_mark
 from batchocr.documents.assembly.joining import Draft, go_on_as_line
-from batchocr.documents.assembly.sentences import Words, item_mark
-from batchocr.pages.kinds import HOSTS, Role, kind_of
+from batchocr.documents.assembly.sentences import Words
+from batchocr.pages.kinds import CONTENTS, HOSTS, LIST, Role, kind_of
 from batchocr.pages.protocol.markdown import NESTED
 from batchocr.pages.turning import turned_box
 
@@ -194,6 +195,8 @@ def _nest_items(items: Sequence[Draft]) -> None:
             levels.pop()
         if not levels or (x0 > levels[-1] + _INDENT and item_mark(text)[0]):
             levels.append(x0)
+        elif x0 <= levels[-1] + _INDENT:
+            levels[-1] = x0  # of a sheet that lies askew
         item.texts = [NESTED * (len(levels) - 1) + text]
         bottom = y1
 
@@ -209,7 +212,7 @@ def _with_contents(body: Sequence[Draft]) -> list[Draft]:
         pages = [_page_named(draft) for draft in (first, *others)]
         made.append(first)
         if is_entry and len(pages) >= _LEAST_ENTRIES and pages == sorted(pages) and pages[-1] >= pages[0] + len(pages):
-            first.type = "index"
+            first.type = CONTENTS
             for draft in others:
                 first.add_items(draft)
         else:
@@ -266,7 +269,7 @@ def _add_item(body: list[Draft], item: Draft, list_drafts: dict[int, Draft], con
     if begun is not None and body[-1] is begun:
         begun.add_items(item)
         return begun
-    item.type = "list"
+    item.type = LIST
     list_drafts[container] = item
     body.append(item)
     return item

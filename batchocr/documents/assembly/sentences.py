@@ -8,6 +8,8 @@ from typing import Final, TypeAlias
 
 import regex
 
+from batchocr.documents.assembly.item_marks import is_next_item, item_mark
+
 Words: TypeAlias = Callable[[], Collection[str]]
 """The words of a document in small letters, those with hyphens whole."""
 
@@ -55,27 +57,8 @@ _BRACKET: Final = re.compile(r"[(（][^()（）]*$")
 """One that is still open."""
 _SMALL_HALF: Final = re.compile(r"(?<![\w-])(?!(?:all|anti|cross|ex|mid|neo|non|post|pre|pro|self|un)-)[a-z]+-$")
 """Of a word that does not go on with a capital."""
-_HAN: Final = "0-9０-９一二三四五六七八九十百零〇两"
-_ITEM_MARK: Final = regex.compile(
-    rf"(?P<bullet>[\p{{So}}\p{{Co}}•‣∙·–—−*-]|\(\*+\))[\s\u200b]"
-    rf"|[(（]?(?:(?P<number>\d{{1,3}})|(?P<letter>[\p{{Latin}}\p{{Cyrillic}}\p{{Greek}}\p{{Arabic}}]|[ivxIVX]{{2,5}}))(?:\s?[.)](?:\s|(?=\p{{Han}}))|[）、．])"
-    rf"|\[(?P<reference>\d{{1,4}})\]|[(（]?(?P<chinese>[一二三四五六七八九十]{{1,3}})[、)）]|(?P<circled>[①-⑳])"
-    rf"|(?P<section>\d{{1,3}}(?:\.(?:\d{{1,3}}|[a-z]\b)){{1,4}})(?:\.\s|\s+(?=[\p{{Lu}}\p{{Lo}}]))|(?P<question>\d{{1,3}})\s+(?=\p{{Lu}}\p{{Ll}})"
-    rf"|(?P<article>(?=\p{{Lu}}|§)(?i:art(?:icle|ikel|ículo|icolo|igo|\.)|section|abschnitt|clause|schedule|chapter|kapitel"
-    rf"|annex|appendix|step|schritt|question|frage|rule|part|teil|статья|пункт|глава|§)\s*\d[\d.]*(?=[\s.:—–-]*(?:\p{{Lu}}|$))"
-    rf"|第[{_HAN}]{{1,5}}[条條款章节節編编部项項](?=[\s:：]|$)|(?:ال)?مادة\s*\(?\d+\s*\)?\s*[:.–-]|제\s?\d{{1,4}}\s?[조항장절](?=[(（:]|\s(?!제)|$))"
-    rf"|(?P<speaker>(?:\p{{Lu}}[\p{{Lu}}.'’ -]{{0,30}}|\p{{Lu}}[\w.'’-]+(?: \p{{Lu}}[\w.'’-]+){{1,3}}):)\s"
-)
 _MAY_BE_NONE: Final = ("number", "reference", "section", "question", "article", "speaker")
 """Marks that may stand within a sentence."""
-_NUMBER: Final = re.compile(r"\W{0,2}((?:\d{1,3}\.)*)(\d{1,3})\b")
-
-
-def item_mark(text: str) -> tuple[str | None, str]:
-    """The kind of bullet or number that a list item begins with, and the bullet or number itself; (None, '') without
-    one."""
-    mark = _ITEM_MARK.match(text.lstrip())
-    return (mark.lastgroup, mark[mark.lastgroup]) if mark and mark.lastgroup else (None, "")
 
 
 def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
@@ -86,7 +69,7 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
     that ends without a full stop was cut. Behind a displayed formula it is another paragraph.
     """
     tail, head = before[-SEEN:].rstrip(), after[:SEEN].lstrip()
-    if not tail or not head or _is_next_number(begins, head):
+    if not tail or not head or is_next_item(begins, head):
         return False
     leads_on = _LEADS_ON.search(tail) is not None or _BRACKET.search(tail) is not None
     kind, mark = item_mark(head)
@@ -107,7 +90,9 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
         return False
     if leads_on or _NO_CASE.match(head):
         return True
-    if (tail.endswith(_SEMICOLONS) and head[0].isupper()) or not (len(after) >= _LONG_ENOUGH or _SENTENCE.search(after)):
+    if (tail.endswith(_SEMICOLONS) and head[0].isupper()) or not (
+        len(after) >= _LONG_ENOUGH or _SENTENCE.search(after)
+    ):
         return False
     are_lists = _PARTS.search(before) and _PARTS.search(after)
     return bool(are_lists or _SENTENCE.search(before) or _SENTENCE.search(after))
@@ -125,23 +110,13 @@ def has_inner_sentence(text: str) -> bool:
     return found is not None and bool(text[found.end() :].strip())
 
 
-def _is_next_number(before: str, after: str) -> bool:
-    """Whether the second text begins with the number that follows the one with which the first begins."""
-    one, other = _NUMBER.match(before.lstrip()), _NUMBER.match(after)
-    return bool(one and other and one[1] == other[1] and int(other[2]) == int(one[2]) + 1)
+def may_be_parted(before: str, after: str) -> bool:
+    """Whether a picture or the layout may have parted these texts in mid-sentence, which stand in one column.
 
-
-def goes_on_within(before: str, after: str) -> bool:
-    """Whether the second text, next in the same column, continues the first: a picture or the layout has parted them.
-
-    It has to begin with a small letter, and the first to be long. Behind a displayed formula stands what is meant to.
+    The second has to begin with a small letter, and the first to be long. Behind a displayed formula stands what is
+    meant to.
     """
-    return (
-        after[0].islower()
-        and len(before) >= _LONG_ENOUGH
-        and not before.endswith(_FORMULA_END)
-        and goes_on(before, after, fits=False)
-    )
+    return after[0].islower() and len(before) >= _LONG_ENOUGH and not before.endswith(_FORMULA_END)
 
 
 def between(before: str, after: str, words: Words = frozenset) -> tuple[str, str]:

@@ -1,0 +1,50 @@
+"""What an item, a clause, an article, a question or a speaker begins with."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+import regex
+
+MarkKind = Literal[
+    "bullet", "number", "letter", "reference", "chinese", "circled", "section", "question", "article", "speaker"
+]
+
+_BEHIND: Final = r"(?:\s?[.)](?:\s|(?=\p{Han}))|[）、．])"
+"""Behind a number or a letter."""
+_HAN: Final = "[0-9０-９一二三四五六七八九十百零〇两]"
+_ARTICLE: Final = (
+    r"(?i:art(?:icle|ikel|ículo|icolo|igo|\.)|section|abschnitt|clause|schedule|chapter|kapitel|annex|appendix|step"
+    r"|schritt|question|frage|rule|part|teil|статья|пункт|глава|§)"
+)
+_PATTERNS: Final[tuple[tuple[MarkKind, str], ...]] = (
+    ("bullet", r"([\p{So}\p{Co}•‣∙·–—−*-]|\(\*+\))[\s\u200b]"),
+    ("number", rf"[(（]?(\d{{1,3}}){_BEHIND}"),
+    ("letter", rf"[(（]?([\p{{Latin}}\p{{Cyrillic}}\p{{Greek}}\p{{Arabic}}]|[ivxIVX]{{2,5}}){_BEHIND}"),
+    ("reference", r"\[(\d{1,4})\]"),
+    ("chinese", r"[(（]?([一二三四五六七八九十]{1,3})[、)）]"),
+    ("circled", r"([①-⑳])"),
+    ("section", r"(\d{1,3}(?:\.(?:\d{1,3}|[a-z]\b)){1,4})(?:\.\s|\s+(?=[\p{Lu}\p{Lo}]))"),
+    ("question", r"(\d{1,3})\s+(?=\p{Lu}\p{Ll})"),
+    ("article", rf"((?=\p{{Lu}}|§){_ARTICLE}\s*\d[\d.]*)(?=[\s.:—–-]*(?:\p{{Lu}}|$))"),
+    ("article", rf"(第{_HAN}{{1,5}}[条條款章节節編编部项項])(?=[\s:：]|$)"),
+    ("article", r"(제\s?\d{1,4}\s?[조항장절])(?=[(（:]|\s(?!제)|$)"),
+    ("article", r"((?:ال)?مادة\s*\(?\d+\s*\)?)\s*[:.–-]"),
+    ("speaker", r"(\p{Lu}(?:[\p{Lu}.'’ -]{0,30}|[\w.'’-]+(?: \p{Lu}[\w.'’-]+){1,3}):)\s"),
+)
+_MARKS: Final = [(kind, regex.compile(pattern)) for kind, pattern in _PATTERNS]
+_NUMBER: Final = re.compile(r"\W{0,2}((?:\d{1,3}\.)*)(\d{1,3})\b")
+
+
+def item_mark(text: str) -> tuple[MarkKind | None, str]:
+    """The kind of bullet, number or name that an item begins with, and the bullet, number or name itself; (None, '')
+    without one."""
+    found = ((kind, pattern.match(text.lstrip())) for kind, pattern in _MARKS)
+    return next(((kind, mark[1]) for kind, mark in found if mark), (None, ""))
+
+
+def is_next_item(before: str, after: str) -> bool:
+    """Whether the second text begins with the number that follows the one with which the first begins."""
+    one, other = _NUMBER.match(before.lstrip()), _NUMBER.match(after)
+    return bool(one and other and one[1] == other[1] and int(other[2]) == int(one[2]) + 1)
