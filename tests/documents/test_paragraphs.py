@@ -315,6 +315,17 @@ def test_what_does_not_fill_its_column_or_is_no_column_does_not_go_on_in_the_nex
     assert len(of_page(("text", LEFT, CUT), ("text", (0.52, 0.1, 0.99, 0.3), "cantly"))) == 2
 
 
+def test_a_text_beside_a_picture_that_begins_with_a_capital_is_another() -> None:
+    before = "The ground takes the rain that comes down in the month of May from the hills of Kew, Melbo"
+    for rest, width, num_texts in (
+        ("Alan Wilmer takes up the rain. " * 6, 0.2, 2),
+        ("Kew in May.", 0.2, 1),
+        ("takes it. " * 20, 0.2, 1),
+    ):
+        beside = ("text", (0.9 - width, 0.1, 0.9, 0.3), rest)
+        assert len(of_page(("text", LEFT, before), ("image", (0.52, 0.1, 0.68, 0.3), None), beside)) == num_texts
+
+
 def test_texts_that_begin_side_by_side_are_two_unless_the_second_begins_with_a_small_letter() -> None:
     left, right = (0.1, 0.3, 0.48, 0.4), (0.52, 0.295, 0.9, 0.4)
     for after, num_texts in (("The ground takes up the rain", 2), ("cantly another.", 1)):

@@ -105,6 +105,8 @@ _SAME_WIDTH: Final = 0.1
 """By how much the widths of two parts of a table may differ, as a share of the wider."""
 _WIDER: Final = 1.2
 """How much wider the second half of a paragraph may be than the first, which may be indented."""
+_FEW_LINES: Final = 150
+"""So many characters are more than a line or two of a column."""
 _LEAST_FILLED: Final = 0.5
 """How far down its page a table reaches that goes on on the next, as a share of the page."""
 _LEAST_COLUMN: Final = 0.12
@@ -127,7 +129,7 @@ def go_on_as_text(before: Draft, draft: Draft) -> bool:
         return _go_on_with_items(before, draft)
     if not (before.kind.goes_on and draft.kind.goes_on and before.type in (draft.type, LIST)):
         return False
-    fits = before.kind.is_paragraph and draft.kind.is_paragraph and _is_no_wider(before, draft)
+    fits = before.kind.is_paragraph and draft.kind.is_paragraph and _fits(before, draft)
     if not draft.goes_on and (before.is_ended or not before.is_open(draft, fits=fits)):
         return False
     before.go_on_with(draft)
@@ -171,6 +173,12 @@ def go_on_as_line(before: Draft, draft: Draft) -> bool:
         return False
     before.go_on_with(draft)
     return True
+
+
+def _fits(before: Draft, draft: Draft) -> bool:
+    """Whether both stand in columns of one width. A text of few lines may be narrower than its column."""
+    is_narrow = _WIDER * _width(draft.boxes[0]) < _width(before.boxes[-1]) and len(draft.texts[0]) >= _FEW_LINES
+    return _is_no_wider(before, draft) and not is_narrow
 
 
 def _is_no_wider(before: Draft, draft: Draft) -> bool:

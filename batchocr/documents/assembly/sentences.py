@@ -37,7 +37,7 @@ _LEADER: Final = re.compile(r"(?:(?:[.·]\s?){4,}|…{2,})\s*(?:\d{1,5}|[ivxlc]{
 """Dots that lead to a page number, as in a table of contents."""
 _FORMULA_END: Final = ("\\]", "$$")
 _SENTENCE_END: Final = regex.compile(r"[\p{Sentence_Break=STerm}\p{Sentence_Break=ATerm}:：…]$")
-_SENTENCE: Final = regex.compile(r"\p{Sentence_Break=STerm}|\.(?:\s|$)")
+_SENTENCE: Final = regex.compile(r"\p{Sentence_Break=STerm}|(?<!\d)\.\d{0,3}(?:\s|$)")
 _NO_CASE: Final = regex.compile(r"[\p{Lo}\p{M}\p{Han}]")
 _PARTS: Final = re.compile(r",[^,]*,")
 """Of a list, as of names."""
