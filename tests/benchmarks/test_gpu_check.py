@@ -136,7 +136,7 @@ def test_it_runs_from_a_checkout_without_what_only_whole_runs_need(tmp_path: Pat
 
 def test_the_wheels_to_carry_are_all_that_batchocr_needs_beside_what_is_there() -> None:
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    there = ("torch", "transformers", "huggingface_hub", "safetensors")
+    there = ("torch", "transformers", "regex", "huggingface_hub", "safetensors")
     lines = (ROOT / "benchmarks" / "wheels.txt").read_text().splitlines()
     carried = {line for line in lines if not line.startswith(("#", "hypothesis", "pytest"))}
     assert carried == {each for each in needed if not each.startswith(there)}
