@@ -12,6 +12,9 @@ paragraph or item. It was marked by hand, from the pages alone. Ends at a headin
 those that a careful reader could not decide; `left_out` has their numbers. Of slides the first text counts even if it
 is their title, which models often take for text.
 
+The rules were changed while the first 79 documents could be seen. The others, from `lhc/estatuto` on, were marked
+before anything was run on them: FOLDER with these alone gives the figures that are held out.
+
 Blocks are MuPDF's, but for what the marks know better: both texts of a pair are of type `text`, and what stands behind
 the last text of a page or before the first is furniture. `--list` prints the pairs that the assembly gets wrong, and
 those whose texts no block ends or begins with.
