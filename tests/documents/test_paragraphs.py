@@ -179,6 +179,11 @@ LINE = "a line that is as long as its column and goes to the end of the page, bu
             "المادة (12): يسقط الحق.",
         ),
         ("не позднее десяти дней со дня получения такого требования от заказчика", "3.7. Целевые поступления."),
+        (f"{LINE},", "5) the spread of them."),
+        (f"{LINE}; and", "4.\u200bMeet with the others."),
+        # the mark of a note behind the end of a sentence
+        ("Los estudiantes tienen el derecho de reunirse para su formación. 47", "Con tal fin se reunen."),
+        ("El presidente dice entonces en voz alta “Terminada la votación”. 70", "Posteriormente se cierra."),
         # speakers
         ("MS. JONES: I did not see the car until it was on the pavement --", "MR. SMITH: Objection, your honour."),
         ("Councillor Fielding: All that in the three months since we met", "Councillor Mayes: Some would say so."),
@@ -214,6 +219,8 @@ def test_what_begins_anew_stays_apart(first: str, second: str) -> None:
         ("The optimiser runs for a hundred steps with a batch of a size of", "256. The temperature is 1."),
         ("It has been used widely for such tasks (Kong et al., 2020;", "Jeong et al., 2021) and for others."),
         ("and was received there with honours by the mayor, Mr.", "Thorgrimson, who spoke for an hour."),
+        ("as has been shown in great detail by all of them in their Fig. 3", "of the book, which was written then."),
+        ("as follows from the law of flow that has been shown before in", "(3) and from what is said of it."),
         ("Samir Gadre, Gabriel Ilharco, Jongho Park, Rebecca", "Roelofs, Mitchell Wortsman, Ali Farhadi, Ludwig"),
         ("It was asked of all of them whether they had been there; some had,", "the others had not."),
     ],

@@ -11,7 +11,7 @@ MarkKind = Literal[
     "bullet", "number", "letter", "reference", "chinese", "circled", "section", "question", "article", "speaker"
 ]
 
-_BEHIND: Final = r"(?:(?:(?<!\p{Latin})\s)?[.)](?:\s|(?=\p{Han}))|[）、．])"
+_BEHIND: Final = r"(?:(?:(?<!\p{Latin})\s)?[.)](?:[\s\u200b]|(?=\p{Han}))|[）、．])"
 """Behind a number or a letter."""
 _HAN: Final = "[0-9０-９一二三四五六七八九十百零〇两]"
 _ARTICLE: Final = (

@@ -20,6 +20,7 @@ _LONG_ENOUGH: Final = 40
 """A text of at least this many characters may have been cut by the end of its column; a shorter one has ended there. A
 Chinese or Japanese character counts as three."""
 
+_COMMAS: Final = (",", "，", "、")
 _SEMICOLONS: Final = (";", "；", "؛")
 _HYPHENS: Final = ("-", "\u2010", "\u00ad")
 _AND: Final = re.compile(r"(?:and|or|und|oder|et|ou|y|o|e|u|i|и|или|och|og|eller)\s")
@@ -30,7 +31,8 @@ _CJK: Final = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
 
 _CLOSING: Final = re.compile(
     r"""(?:[)\]}"'”’»」』）】》*†‡\u00b9\u00b2\u00b3\u2070-\u2079]|\\\(\s*\^.{1,20}\\\)|<sup>[^<]{1,20}</sup>"""
-    r"""|(?<=[^\W\d_][.!?。！？])\d{1,3}|(?<=[.!?。！？][)"”’」])\d{1,3})+$"""
+    r"""|(?<=[^\W\d_][.!?。！？])\d{1,3}|(?<=[^\W\d_]{4}[.!?])\s\d{1,3}|(?<=[.!?。！？][)"”’」])\d{1,3}"""
+    r"""|(?<=[)"”’»][.!?])\s?\d{1,3})+$"""
 )
 """What may stand behind the end of a sentence: brackets, quotation marks, the mark of a footnote."""
 _LEADER: Final = re.compile(r"(?:(?:[.·]\s?){4,}|…{2,})\s*(?:\d{1,5}|[ivxlc]{1,6})?$")
@@ -73,7 +75,8 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
         return False
     leads_on = _LEADS_ON.search(tail) is not None or _BRACKET.search(tail) is not None
     kind, mark = item_mark(head)
-    if kind and not (leads_on and (kind in _MAY_BE_NONE or mark.isupper())):
+    may_be_none = kind in _MAY_BE_NONE or mark.isupper()
+    if kind and not (leads_on and may_be_none and (kind != "number" or not tail.endswith(_COMMAS))):
         return False
     if tail.endswith(_HYPHENS) and tail[-2:-1].isalnum():
         return head[0].isalnum() and not (head[0].isupper() and _SMALL_HALF.search(tail))
