@@ -82,6 +82,7 @@ def _footnote(*of: Role) -> Kind:
     return Kind("footnote", of=frozenset(of) or HOSTS, docling="footnote", html="footnote")
 
 
+_FORMULA: Final = Kind("formula", is_as_printed=False, mineru="equation_interline", docling="formula")
 _KINDS: Final[Mapping[str, Kind]] = {
     "text": Kind("text", goes_on=True),
     "list_item": Kind("text"),
@@ -96,8 +97,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "ref_text": Kind("list", goes_on=True, mineru="list", docling="reference"),
     CONTENTS: Kind("list", is_as_printed=False, mineru="index"),
     "table": Kind("table", is_as_printed=False, mineru="table", html="wide"),
-    "equation": Kind("formula", is_as_printed=False, mineru="equation_interline", docling="formula"),
-    "equation_block": Kind("formula", holds=frozenset(("equation",)), is_as_printed=False),
+    **dict.fromkeys(("equation", "equation_block"), _FORMULA),
     "formula_number": Kind("formula number", is_as_printed=False),
     "code": Kind("code", is_as_printed=False, mineru="code"),
     "algorithm": Kind("code", is_as_printed=False, has_formulas=True, mineru="algorithm"),

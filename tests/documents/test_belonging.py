@@ -128,6 +128,37 @@ def test_items_are_nested_as_their_boxes_are_indented() -> None:
     assert listed((0.1, 0.3, "1. First"), (0.55, 0.1, "2. In the next column")) == "1. First\n2. In the next column"
 
 
+def test_each_list_is_nested_by_itself_and_begins_on_the_highest_level() -> None:
+    first = [block("list", 0.1, 0.2), block("text", 0.1, 0.13, "1. First"), block("text", 0.14, 0.17, "2. Second")]
+    further_in = [block("text", 0.3 + 0.04 * at, 0.33 + 0.04 * at, f"• {at}", x=(0.15, 0.9)) for at in range(2)]
+    between = block("title", 0.22, 0.25, "Of another")
+    found = pieces([*first, between, block("list", 0.3, 0.4, x=(0.15, 0.9)), *further_in])
+    assert contents(found) == ["1. First\n2. Second", "Of another", "• 0\n• 1"]
+    arabic = [("١. أولا", 0.9), ("أ) فرع", 0.85), ("٢. ثانيا", 0.9)]
+    items = [
+        block("text", 0.1 * at, 0.1 * at + 0.03, text, x=(0.1, right)) for at, (text, right) in enumerate(arabic, 1)
+    ]
+    [found_arabic] = pieces([block("list", 0.1, 0.4), *items])
+    assert found_arabic.content == "١. أولا\n    أ) فرع\n٢. ثانيا"
+
+
+def test_a_list_goes_on_with_nested_items_on_the_next_page() -> None:
+    def listed(*items: tuple[float, str]) -> list[Block]:
+        made = [
+            block("text", 0.1 + 0.04 * at, 0.13 + 0.04 * at, said, x=(x, 0.9)) for at, (x, said) in enumerate(items)
+        ]
+        return [block("list", 0.1, 0.9), *made]
+
+    found = pieces(listed((0.1, "1. One"), (0.15, "a) two")), listed((0.15, "b) three"), (0.1, "2. Four")))
+    assert contents(found) == ["1. One\n    a) two\n    b) three\n2. Four"]
+
+
+def test_lists_of_slides_do_not_go_on() -> None:
+    slides = [[block("list", 0.1, 0.9), block("text", 0.1, 0.13, f"• {said}")] for said in ("one", "two")]
+    rows = [PageResult("a", at, "ok", width=1600, height=900, blocks=tuple(each)) for at, each in enumerate(slides)]
+    assert contents([part for part in assemble("a", rows).parts if isinstance(part, Piece)]) == ["• one", "• two"]
+
+
 def test_a_number_goes_to_the_formula_that_it_stands_beside() -> None:
     formulas = [block("equation", 0.2, 0.24, "\\[\nx = 1\n\\]"), block("equation", 0.3, 0.34, "y = 2")]
     beside = (0.92, 0.97)
@@ -142,6 +173,15 @@ def test_a_number_goes_to_the_formula_that_it_stands_beside() -> None:
     for number in ("(1}", "see above", "(1)"):
         other = block("formula_number", 0.6 if number == "(1)" else 0.2, 0.63, number, x=(0.92, 0.97))
         assert contents(pieces([formulas[0], other])) == [formulas[0].content, number]
+    left, right = (0.15, 0.4), (0.6, 0.85)
+    columns = [block("equation", 0.2, 0.24, name, x=x) for name, x in (("x", left), ("y", right))]
+    beside_them = [
+        block("formula_number", 0.2, 0.23, number, x=x) for number, x in (("(2)", (0.53, 0.57)), ("(1)", (0.1, 0.13)))
+    ]
+    assert contents(pieces([*columns, *beside_them])) == ["x \\tag{1}", "y \\tag{2}"]
+    many = [block("equation", 0.05 * at, 0.05 * at + 0.03, f"x_{at}") for at in range(1, 16)]
+    theirs = [block("formula_number", 0.05 * at, 0.05 * at + 0.03, f"({at})", x=beside) for at in range(1, 16)]
+    assert contents(pieces([*many, *theirs])) == [f"x_{at} \\tag{{{at}}}" for at in range(1, 16)]
     tagged = block("equation", 0.2, 0.24, "x \\tag{7}")
     assert contents(pieces([tagged, numbers[0]])) == ["x \\tag{7}", "(1)"]
 

@@ -92,6 +92,13 @@ def test_a_list_is_cut_between_its_items() -> None:
     assert all(line.startswith("- item") for text in made for line in text.split("\n"))
 
 
+def test_the_parts_of_a_nested_list_are_nested_as_it_is() -> None:
+    nested = "\n".join(["1. First", *(f"    {letter}) {'word ' * 12}" for letter in "abcdef")])
+    parts = texts(piece("list", nested))
+    assert len(parts) > 1 and parts[0].startswith("1. First\n    - a)")
+    assert not any(line.startswith(" ") for part in parts[1:] for line in part.split("\n"))
+
+
 def test_code_is_cut_between_its_lines_and_fenced() -> None:
     made = texts(piece("code", "```python\n" + "\n".join(f"    x{number} = 1" for number in range(100)) + "\n```"))
     assert all(len(text) <= 300 for text in made)

@@ -194,6 +194,7 @@ def test_a_heading_in_two_blocks_is_one_where_it_is_cut_in_a_word_or_a_sentence(
     for first, second, whole in [
         ("3.32.010 City Public Utilities—Gen-", "eral Manager", "3.32.010 City Public Utilities—General Manager"),
         ("On the flow of", "Rivers and Lakes", "On the flow of Rivers and Lakes"),
+        ("The History and", "Geography of Rome", "The History and Geography of Rome"),
         ("On the flow of rivers", "and of lakes", "On the flow of rivers and of lakes"),
     ]:
         assert headings_of(title(0.1, first), title(0.135, second)) == [whole]
@@ -209,11 +210,13 @@ def test_a_heading_in_two_blocks_is_one_where_it_is_cut_in_a_word_or_a_sentence(
 
 
 def test_entries_of_a_table_of_contents_are_no_headings() -> None:
-    entries = ["1 Introduction 1", "2 Methods ..... 4", "3 Results 9", "References 15"]
+    entries = ["Preface ..... iii", "1 Introduction 1", "2 Methods ..... 4", "3 Results 9", "References 15"]
     blocks = [title(0.1, "Contents"), *(title(0.2 + 0.05 * at, entry) for at, entry in enumerate(entries))]
     assert headings_of(*blocks) == ["Contents"]
     [_, contents, *_] = assemble("a", [PageResult("a", 0, "ok", blocks=tuple(blocks))]).parts
     assert isinstance(contents, Piece)
     assert (contents.type, contents.content) == ("index", "\n".join(entries))
+    for years in (["Report of 2019", "Report of 2020", "Report of 2030"], ["Part 1", "Part 5", "Part 9"]):
+        assert headings_of(*(title(0.1 + 0.3 * at, year) for at, year in enumerate(years))) == years
     steps = ["Step 1", "Step 2", "Step 3"]
     assert headings_of(*(title(0.2 + 0.05 * at, step) for at, step in enumerate(steps))) == steps

@@ -184,13 +184,24 @@ LINE = "a line that is as long as its column and goes to the end of the page, bu
         # the mark of a note behind the end of a sentence
         ("Los estudiantes tienen el derecho de reunirse para su formación. 47", "Con tal fin se reunen."),
         ("El presidente dice entonces en voz alta “Terminada la votación”. 70", "Posteriormente se cierra."),
+        # those that follow what the block before begins with
+        ("가. 회원은 회비를 납부하고 그 의무를 성실히 이행하여야 하며 그 밖에", "나. 회원은 총회에 참석한다."),
+        ("第二条甲方应当在收到货物之日起三十日内完成验收并出具书面的验收报告", "第三条乙方应当支付价款。"),
+        ("Άρθρο 3 Ο προμηθευτής παραδίδει τα αγαθά εντός τριάντα ημερών από την", "Άρθρο 4 Ο πελάτης πληρώνει."),
+        # the first of a list behind an open end, and the choices of an exam
+        ("The seller shall at its own cost and at its own risk be responsible for", "1. the delivery of the goods."),
+        ("12. The capital of the largest country, measured by its area, is", "A. Moscow"),
         # speakers
+        ("Alice: I had never seen the harbour before the day on which we", "Bob: You had, in the year before."),
+        ("王主任：我们已经在春天举行了会议并且同意了新的港口应当尽快建成", "李处长：费用由国家承担。"),
         ("MS. JONES: I did not see the car until it was on the pavement --", "MR. SMITH: Objection, your honour."),
         ("Councillor Fielding: All that in the three months since we met", "Councillor Mayes: Some would say so."),
         # slides, cells and forms have no sentences
         ("Expand into three new regional markets before the end of the year", "Hire twelve engineers in Lisbon"),
         ("It was, as all of them know, e.g. the case of Keine Angabe and more", "GV1"),
-        # ends of sentences in other scripts
+        # ends of sentences in other scripts, and behind what French sets before a mark
+        ("Il a répondu sans attendre : « Je reviendrai bientôt.\u00a0»", "Le lendemain il était là."),
+        ("The function is defined on the half-open interval (0, 1] and is continuous there.", "We turn to the proof."),
         ("यह एक परीक्षण वाक्य है जो काफी लंबा है।", "यह एक परीक्षण वाक्य है जो काफी लंबा है।"),
         ("هذه جملة تجريبية طويلة بعض الشيء؟", "هذه جملة تجريبية طويلة بعض الشيء؟"),
         ("ይህ ሕግ በነጋሪት ጋዜጣ ታትሞ ከወጣበት ቀን ጀምሮ የጸና ይሆናል።", "ይህ ሕግ ከወጣበት ቀን ጀምሮ የጸና ይሆናል።"),
@@ -221,6 +232,9 @@ def test_what_begins_anew_stays_apart(first: str, second: str) -> None:
         ("and was received there with honours by the mayor, Mr.", "Thorgrimson, who spoke for an hour."),
         ("as has been shown in great detail by all of them in their Fig. 3", "of the book, which was written then."),
         ("as follows from the law of flow that has been shown before in", "(3) and from what is said of it."),
+        ("It was used for many years in all of the hospitals by exactly", "12 Americans and their families."),
+        ("Die Verarbeitung erfolgt in allen diesen Fällen auf der Grundlage gemäß", "Art. 6 Abs. 1 DSGVO. Sie endet."),
+        ("The parties are bound by all of the provisions of Section 4 and", "Section 9 Paragraph 2. They pay."),
         ("Samir Gadre, Gabriel Ilharco, Jongho Park, Rebecca", "Roelofs, Mitchell Wortsman, Ali Farhadi, Ludwig"),
         ("It was asked of all of them whether they had been there; some had,", "the others had not."),
     ],
@@ -257,6 +271,10 @@ def test_the_blocks_of_slides_do_not_go_on_and_the_prose_of_two_pages_on_a_sheet
     [
         ("as in low-", "and middle-income countries", "as in low- and middle-income countries"),
         ("die Haupt-", "und Nebenstellen", "die Haupt- und Nebenstellen"),
+        ("a three-", "to five-year plan", "a three- to five-year plan"),
+        ("for low-", "and/or middle-income countries", "for low- and/or middle-income countries"),
+        ("zwei-", "bis dreimal am Tag", "zwei- bis dreimal am Tag"),
+        ("a state-of-the-", "art machine", "a state-of-the-art machine"),
         ("the e-", "mail of that day", "the e-mail of that day"),
         ("the price-", "determining factors", "the price-determining factors"),
         ("the docu-", "mentation of it", "the documentation of it"),

@@ -238,3 +238,21 @@ def test_a_caption_below_the_second_part_that_is_another_s_says_that_it_is_anoth
     below = Block("table_caption", (0.1, 0.51, 0.9, 0.53), 0, "Table 2: the flow of lakes")
     assert len(tables([caption("Table 1: the flow of rivers"), table(rows)], [table(rows), below])) == 2
     assert len(tables([table(rows)], [table(rows), below])) == 1
+
+
+def test_a_caption_with_another_number_names_another_table_whatever_words_it_has() -> None:
+    rows = f"{HEADER}<tr><td>1800</td><td>5</td></tr>"
+    for first, second, num_tables in [
+        ("Table 1. Staff", "Table 2. Continued employment", 2),
+        ("表1 人员", "表2 手续费", 2),
+        ("Table 1. Staff", "Table 1 (continued)", 1),
+        ("表1 人员", "续表1", 1),
+    ]:
+        assert len(tables([caption(first), table(rows)], [caption(second), table(rows)])) == num_tables
+
+
+def test_a_row_of_th_that_names_a_group_of_rows_is_no_other_heading() -> None:
+    first = "<tr><th>Name</th><th>Age</th></tr><tr><td>Anna</td><td>31</td></tr>"
+    assert (
+        len(tables([table(first)], [table('<tr><th colspan="2">Sales</th></tr><tr><td>Bob</td><td>40</td></tr>')])) == 1
+    )

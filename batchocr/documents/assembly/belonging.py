@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
@@ -74,20 +74,25 @@ def choose_containers(blocks: Sequence[Block], role: Role) -> dict[int, int]:
 
 
 def choose_formulas(blocks: Sequence[Block]) -> dict[int, int]:
-    """For each number of a formula the formula that it stands beside, as indices of blocks."""
-    formulas = [index for index, block in enumerate(blocks) if kind_of(block.type).role == "formula"]
+    """For each number of a formula the nearest formula that it stands beside, as indices of blocks."""
+    formulas = [index for index, block in enumerate(blocks) if block.content and kind_of(block.type).role == "formula"]
+    formulas.sort(key=lambda index: blocks[index].bbox[1])
+    tops = [blocks[index].bbox[1] for index in formulas]
     chosen = {}
     for index, block in enumerate(blocks):
         if kind_of(block.type).role == "formula number":
-            x0, y0, _, y1 = block.bbox
-            beside = [near for near in _near(formulas, index) if _is_within((y0 + y1) / 2, blocks[near])]
+            x0, y0, x1, y1 = block.bbox
+            middle = (y0 + y1) / 2
+            end = bisect_right(tops, middle)
+            above = formulas[max(0, end - NUM_NEAR) : end]
+            beside = [
+                (min(abs(x0 - blocks[near].bbox[2]), abs(blocks[near].bbox[0] - x1)), near)
+                for near in above
+                if blocks[near].bbox[3] >= middle
+            ]
             if beside:
-                chosen[index] = min(beside, key=lambda near: abs(x0 - blocks[near].bbox[2]))
+                chosen[index] = min(beside)[1]
     return chosen
-
-
-def _is_within(y: float, block: Block) -> bool:
-    return block.bbox[1] <= y <= block.bbox[3]
 
 
 def _near(indices: Sequence[int], index: int) -> Iterator[int]:

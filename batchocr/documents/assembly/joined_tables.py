@@ -107,8 +107,8 @@ class _Columns:
 
 
 def _is_heading(table: TableCells) -> bool:
-    """Whether the table begins with a row of `th`."""
-    return bool(table.rows[0]) and all(cell.is_header for cell in table.rows[0])
+    """Whether the table begins with a row of `th` that names several columns."""
+    return len(table.rows[0]) > 1 and all(cell.is_header for cell in table.rows[0])
 
 
 def _starts(table: TableCells) -> list[int]:

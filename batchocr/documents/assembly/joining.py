@@ -8,7 +8,7 @@ from typing import Final
 
 from batchocr.data import Box
 from batchocr.documents.assembly.document import Piece, Place
-from batchocr.documents.assembly.item_marks import item_mark
+from batchocr.documents.assembly.item_marks import FIRST_ITEMS, MarkKind, item_mark
 from batchocr.documents.assembly.joined_tables import TablePart, joined, next_part
 from batchocr.documents.assembly.sentences import (
     SEEN,
@@ -21,6 +21,8 @@ from batchocr.documents.assembly.sentences import (
 )
 from batchocr.documents.assembly.tables import table_rows
 from batchocr.pages.kinds import LIST, Kind, kind_of
+from batchocr.pages.protocol.markdown import NESTED, nesting
+from batchocr.pages.searchable.letters import runs_leftwards
 
 
 @dataclass(slots=True)
@@ -28,6 +30,7 @@ class Draft:
     """A piece in the making."""
 
     type: str
+    kind: Kind
     texts: list[str]
     """Parts of its text, to be joined as they are; empty for a piece that is not read, such as a figure."""
     places: list[Place]
@@ -49,9 +52,9 @@ class Draft:
     words: Words = frozenset
     """Those of the document, by which hyphens are judged."""
 
-    @property
-    def kind(self) -> Kind:
-        return kind_of(self.type)
+    def become(self, type: str) -> None:
+        """Be of this type from now on."""
+        self.type, self.kind = type, kind_of(type)
 
     def is_open(self, other: Draft, *, fits: bool) -> bool:
         """Whether the text goes on with the other's. fits: as in `goes_on`. A slide has no sentences, but for long
@@ -75,7 +78,7 @@ class Draft:
         found = _FORMULA_NUMBER.fullmatch(number.texts[0])
         if found is None or "\\tag" in self.texts[-1]:
             return False
-        latex = self.texts[-1].removesuffix("\\]").rstrip()
+        latex = self.texts[-1].removesuffix("\\]").removesuffix("$$").rstrip()
         self.texts[-1] = f"{latex} \\tag{{{found[1]}}}{self.texts[-1][len(latex) :]}"
         self.places += number.places
         self.boxes += number.boxes
@@ -117,10 +120,13 @@ side by side may be of a form."""
 _SAME_HEIGHT: Final = 1.5
 """By which factor two lines may differ in height."""
 _CONTINUED: Final = re.compile(
-    r"\b(?:continued|continuation|cont['’]?d|cont\.|Fortsetzung|suite|continuación)|续|續|続", re.IGNORECASE
+    r"\b(?:continued|continuation|cont['’]?d|cont\.|Fortsetzung|suite|continuación)|续表|續表|続き|[(（][续續続]",
+    re.IGNORECASE,
 )
+_ITEMS_SEEN: Final = 20
+"""Items at the end of a list by which its kinds of marks are known."""
+_NUMBERED: Final = re.compile(r"\d+")
 _FORMULA_NUMBER: Final = re.compile(r"[(（\[]?\s*([\w.'′–-]{1,12})\s*[)）\]]?")
-_FIRST_ITEMS: Final = ("1", "a", "i", "一")
 
 
 def go_on_as_text(before: Draft, draft: Draft) -> bool:
@@ -168,7 +174,8 @@ def go_on_as_line(before: Draft, draft: Draft) -> bool:
     (x0, y0, x1, y1), (left, top, right, bottom) = before.boxes[-1], draft.boxes[0]
     heights = sorted((y1 - y0, bottom - top))
     is_below = -0.5 * heights[0] <= top - y1 <= heights[0] and heights[1] <= _SAME_HEIGHT * heights[0]
-    is_alike = min(abs(left - x0), abs(left + right - x0 - x1) / 2) <= _BESIDE
+    beginnings = abs(right - x1) if runs_leftwards(draft.texts[0]) else abs(left - x0)
+    is_alike = min(beginnings, abs(left + right - x0 - x1) / 2) <= _BESIDE
     if not (before.type == draft.type and is_below and is_alike and goes_on_as_line(before.texts[-1], draft.texts[0])):
         return False
     before.go_on_with(draft)
@@ -187,13 +194,24 @@ def _is_no_wider(before: Draft, draft: Draft) -> bool:
 
 def _go_on_with_items(before: Draft, draft: Draft) -> bool:
     """Join the second list to the first if it has the rest of the last item, or further items; returns whether it
-    does."""
-    (kind, _), (next_kind, next_name) = item_mark(before.texts[0]), item_mark(draft.texts[0])
-    if before.is_open(draft, fits=kind is not None):
+    does.
+
+    Further items have the marks of others, and are nested as these are.
+    """
+    lines = [line for text in before.texts[-_ITEMS_SEEN:] for line in text.split("\n")[-_ITEMS_SEEN:]]
+    depth_of: dict[MarkKind, int] = {kind: nesting(line) for line in lines if (kind := item_mark(line)[0])}
+    if before.is_open(draft, fits=bool(depth_of)):
         before.go_on_with(draft)
         return True
-    if kind != next_kind or next_name in _FIRST_ITEMS:
+    next_kind, next_name = item_mark(draft.texts[0])
+    if before.is_on_slide or (depth_of and next_kind not in depth_of) or next_name in FIRST_ITEMS:
         return False
+    deeper = 0
+    for at, text in enumerate(draft.texts):
+        kind, depth = item_mark(text)[0], nesting(text)
+        deeper = depth_of[kind] - depth if kind in depth_of else deeper
+        if text.strip():
+            draft.texts[at] = NESTED * max(0, depth + deeper) + text.lstrip(" ")
     before.add_items(draft)
     return True
 
@@ -237,8 +255,10 @@ def go_on_as_table(before: Draft, draft: Draft) -> bool:
 
 def _says_continued(caption: Draft, before: Draft) -> bool:
     """Whether a table's caption says that the table continues, or repeats the caption of its first part."""
-    text = caption.texts[0][:SEEN]
-    return bool(_CONTINUED.search(text)) or any(text == first.texts[0][:SEEN] for first in before.captions)
+    text, firsts = caption.texts[0][:SEEN], [first.texts[0][:SEEN] for first in before.captions]
+    number, numbers = _NUMBERED.search(text), [_NUMBERED.search(first) for first in firsts]
+    is_other = number is not None and any(first and first[0] != number[0] for first in numbers)
+    return (bool(_CONTINUED.search(text)) and not is_other) or text in firsts
 
 
 def _width(box: Box) -> float:

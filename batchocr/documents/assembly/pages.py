@@ -5,26 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from statistics import median
 from typing import Final
 
 from batchocr.data import Block, PageResult
 from batchocr.documents.assembly.belonging import NUM_NEAR, choose_containers, choose_formulas, choose_hosts
 from batchocr.documents.assembly.document import Place
-from batchocr.documents.assembly.item_marks import item_mark
 from batchocr.documents.assembly.joining import Draft, go_on_as_line
+from batchocr.documents.assembly.lists import OpenList
 from batchocr.documents.assembly.sentences import Words
-from batchocr.pages.kinds import CONTENTS, HOSTS, LIST, kind_of
-from batchocr.pages.protocol.markdown import NESTED
+from batchocr.pages.kinds import CONTENTS, HOSTS, kind_of
 from batchocr.pages.turning import turned_box
 
-_ENTRY: Final = re.compile(r"\S[\s.·…]+(\d{1,4})$")
+_ENTRY: Final = re.compile(r"\S[\s.·…]+(?:(\d{1,3})|[ivxl]{1,6})$")
 """The page at the end of an entry in a table of contents."""
 _LEAST_ENTRIES: Final = 3
+_LARGEST_GAP: Final = 0.06
+"""Between entries, as a share of the page."""
 
-_INDENT: Final = 0.015
-"""How much further right an item begins that is part of the one above, as a share of the page."""
 _TWO_LINES: Final = 1.6
 """Height of a text of two lines, as a multiple of one of one line."""
 _RAGGED: Final = 0.03
@@ -54,12 +53,11 @@ def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Dr
     for number, formula in choose_formulas(blocks).items():
         if number in drafts and formula in drafts and drafts[formula].add_tag(drafts[number]):
             del drafts[number]
-    _nest_items([drafts[index] for index in drafts if index in list_of])
     hosts = choose_hosts(blocks, [index for index in drafts if drafts[index].kind.role in HOSTS])
     body: list[Draft] = []
     page_footnotes: list[Draft] = []
     last_text: Draft | None = None
-    list_drafts: dict[int, Draft] = {}
+    lists: dict[int, OpenList] = {}
     for index, draft in drafts.items():
         block = blocks[index]
         if index in hosts:
@@ -72,7 +70,13 @@ def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Dr
         elif draft.kind.is_paragraph and block.merge_prev and last_text is not None:
             last_text.go_on_with(draft)
         elif index in list_of:
-            last_text = _add_item(body, draft, list_drafts, list_of[index])
+            begun = lists.get(list_of[index])
+            if begun is not None and body[-1] is begun.draft:
+                begun.add(draft)
+            else:  # the first, or something else has come between
+                begun = lists[list_of[index]] = OpenList.begin(draft)
+                body.append(draft)
+            last_text = begun.draft
         elif not (draft.kind.role == "heading" and body and go_on_as_line(body[-1], draft)):
             draft.goes_on = block.merge_prev
             body.append(draft)
@@ -82,37 +86,20 @@ def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Dr
     return body, page_footnotes
 
 
-def _nest_items(items: Sequence[Draft]) -> None:
-    """Write each item of the page's lists on one line, indented as it stands below others."""
-    levels: list[float] = []  # where the items begin that this one may be part of
-    bottom = 0.0
-    for item in items:
-        x0, y0, _, y1 = item.boxes[0]
-        text = " ".join(item.texts[0].split())
-        if y0 < bottom - _INDENT:
-            levels.clear()  # another column, or list
-        while levels and x0 < levels[-1] - _INDENT:
-            levels.pop()
-        if not levels or (x0 > levels[-1] + _INDENT and item_mark(text)[0]):
-            levels.append(x0)
-        elif x0 <= levels[-1] + _INDENT:
-            levels[-1] = x0  # of a sheet that lies askew
-        item.texts = [NESTED * (len(levels) - 1) + text]
-        bottom = y1
-
-
 def _with_contents(body: Sequence[Draft]) -> list[Draft]:
-    """The pieces, with headings that end in page numbers, one below the other, as what they are: a table of contents.
+    """The pieces, with headings that end in page numbers, one right below the other, as what they are: a table of
+    contents.
 
     Numbers that count the headings themselves are none of pages.
     """
     made: list[Draft] = []
-    for is_entry, run in groupby(body, key=lambda draft: _page_named(draft) > 0):
+    for _, run in groupby(body, key=lambda draft: _page_named(draft) is not None):
         first, *others = run
-        pages = [_page_named(draft) for draft in (first, *others)]
+        pages = [page for draft in (first, *others) if (page := _page_named(draft)) is not None]
+        is_close = all(_is_right_below(one, other) for one, other in pairwise((first, *others)))
         made.append(first)
-        if is_entry and len(pages) >= _LEAST_ENTRIES and pages == sorted(pages) and pages[-1] >= pages[0] + len(pages):
-            first.type = CONTENTS
+        if is_close and len(pages) >= _LEAST_ENTRIES and pages == sorted(pages) and pages[-1] >= pages[0] + len(pages):
+            first.become(CONTENTS)
             for draft in others:
                 first.add_items(draft)
         else:
@@ -120,10 +107,15 @@ def _with_contents(body: Sequence[Draft]) -> list[Draft]:
     return made
 
 
-def _page_named(draft: Draft) -> int:
-    """The page that a heading ends with; 0 for none."""
+def _page_named(draft: Draft) -> int | None:
+    """The page that a heading ends with, 0 for a Roman number."""
     entry = _ENTRY.search(draft.texts[-1]) if draft.kind.role == "heading" else None
-    return int(entry[1]) if entry else 0
+    return int(entry[1] or 0) if entry else None
+
+
+def _is_right_below(above: Draft, below: Draft) -> bool:
+    (_, top, _, bottom), (_, y, _, _) = above.boxes[-1], below.boxes[0]
+    return top < y <= bottom + _LARGEST_GAP
 
 
 def _find_ended(texts: Sequence[Draft]) -> None:
@@ -155,6 +147,7 @@ def _draft(place: Place, block: Block, words: Words, *, is_on_slide: bool) -> Dr
     is_figure = kind.role == "figure"
     return Draft(
         type=kind.mineru if is_figure else block.type,  # a group of pictures is one
+        kind=kind,
         texts=[content] if content else [],
         places=[place],
         boxes=[block.bbox],
@@ -162,15 +155,3 @@ def _draft(place: Place, block: Block, words: Words, *, is_on_slide: bool) -> Dr
         is_on_slide=is_on_slide,
         description=block.description if is_figure else None,
     )
-
-
-def _add_item(body: list[Draft], item: Draft, list_drafts: dict[int, Draft], container: int) -> Draft:
-    """Add an item to its list, and return the list; begin it anew if something else has come between."""
-    begun = list_drafts.get(container)
-    if begun is not None and body[-1] is begun:
-        begun.add_items(item)
-        return begun
-    item.type = LIST
-    list_drafts[container] = item
-    body.append(item)
-    return item

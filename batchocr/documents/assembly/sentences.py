@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import regex
 
-from batchocr.documents.assembly.item_marks import is_next_item, item_mark
+from batchocr.documents.assembly.item_marks import FIRST_ITEMS, begins_alike, item_mark
 
 Words: TypeAlias = Callable[[], Collection[str]]
 """The words of a document in small letters, those with hyphens whole."""
@@ -23,14 +23,14 @@ Chinese or Japanese character counts as three."""
 _COMMAS: Final = (",", "，", "、")
 _SEMICOLONS: Final = (";", "；", "؛")
 _HYPHENS: Final = ("-", "\u2010", "\u00ad")
-_AND: Final = re.compile(r"(?:and|or|und|oder|et|ou|y|o|e|u|i|и|или|och|og|eller)\s")
+_AND: Final = re.compile(r"(?:and|or|nor|to|und|oder|bis|bzw|sowie|et|ou|y|o|e|u|en|i|и|или|och|og|eller)\b")
 _WORD: Final = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _LAST_WORD: Final = re.compile(rf"{_WORD.pattern}$")
 _CJK: Final = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
 """Han, kana and their punctuation. Not Hangul: Korean has spaces."""
 
 _CLOSING: Final = re.compile(
-    r"""(?:[)\]}"'”’»」』）】》*†‡\u00b9\u00b2\u00b3\u2070-\u2079]|\\\(\s*\^.{1,20}\\\)|<sup>[^<]{1,20}</sup>"""
+    r"""(?:\s?[)\]}"'”’»›」』）】》*†‡\u00b9\u00b2\u00b3\u2070-\u2079]|\\\(\s*\^.{1,20}\\\)|<sup>[^<]{1,20}</sup>"""
     r"""|(?<=[^\W\d_][.!?。！？])\d{1,3}|(?<=[^\W\d_]{4}[.!?])\s\d{1,3}|(?<=[.!?。！？][)"”’」])\d{1,3}"""
     r"""|(?<=[)"”’»][.!?])\s?\d{1,3})+$"""
 )
@@ -48,13 +48,13 @@ ABBREVIATION: Final = re.compile(
     r"\.$"
 )
 _LEADS_ON: Final = re.compile(
-    r"\b(?:a|an|the|of|in|on|at|to|for|from|by|with|into|under|than|as|its|their|is|are|was|were|be|has|have|which"
-    r"|der|die|das|den|dem|des|eine?[mnrs]?|von|vom|zu[mr]?|mit|im|am|auf|für|bei|nach|über|durch|ist|sind|wurden?"
-    r"|le|la|les|une?|du|de|aux?|en|dans|par|pour|sur|avec|que|qui|est|sont|el|los|las|del?|al|con|por|para|se|il|di"
-    r"|da|dos?|na|no|em)$|[,，、]$|\b(?:Mrs?|Ms|Dr|Prof|Hon|St)\.$",
-    re.IGNORECASE,
+    r"\b(?i:an|the|of|in|on|at|to|for|from|by|with|into|under|than|as|its|their|is|are|was|were|be|has|have|which|that"
+    r"|der|die|das|den|dem|des|eine?[mnrs]?|von|vom|zu[mr]?|mit|im|am|auf|für|bei|nach|über|durch|bis|seit|ab|gemäß|laut"
+    r"|wegen|aus|dass|ist|sind|wurden?|le|la|les|une?|du|de|aux?|en|dans|par|pour|sur|avec|que|qui|est|sont|el|los|las"
+    r"|del?|al|con|por|para|se|il|di|da|dos?|na|em)$|\b(?:a|no)$|[,，、]$|\b(?:Mrs?|Ms|Dr|Prof|Hon|St)\.$"
+    r"|(?<![;,；，]\s)\b(?:(?i:and|or|und|oder|sowie|et|ou|и|или)|[yoe])$|[和与及&]$"
 )
-"""What no text ends with: a comma, an article, a preposition, a verb that helps another, what a name follows."""
+"""What no text ends with: a comma, an article, a preposition, a verb that helps another, what a name follows, "and"."""
 _BRACKET: Final = re.compile(r"[(（][^()（）]*$")
 """One that is still open."""
 _SMALL_HALF: Final = re.compile(r"(?<![\w-])(?!(?:all|anti|cross|ex|mid|neo|non|post|pre|pro|self|un)-)[a-z]+-$")
@@ -71,12 +71,7 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
     that ends without a full stop was cut. Behind a displayed formula it is another paragraph.
     """
     tail, head = before[-SEEN:].rstrip(), after[:SEEN].lstrip()
-    if not tail or not head or is_next_item(begins, head):
-        return False
-    leads_on = _LEADS_ON.search(tail) is not None or _BRACKET.search(tail) is not None
-    kind, mark = item_mark(head)
-    may_be_none = kind in _MAY_BE_NONE or mark.isupper()
-    if kind and not (leads_on and may_be_none and (kind != "number" or not tail.endswith(_COMMAS))):
+    if not tail or not head or begins_alike(begins, head) or _is_item(tail, head):
         return False
     if tail.endswith(_HYPHENS) and tail[-2:-1].isalnum():
         return head[0].isalnum() and not (head[0].isupper() and _SMALL_HALF.search(tail))
@@ -84,18 +79,20 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
         return False
     if tail.endswith(_FORMULA_END):
         return head[0].islower()
+    if ABBREVIATION.search(tail):
+        return not head[0].isupper()
+    lacks_word, is_within = _lacks_word(tail), _BRACKET.search(tail) is not None
     tail = _CLOSING.sub("", tail)
-    if _SENTENCE_END.search(tail) and not leads_on:
-        return bool(ABBREVIATION.search(tail)) and (head[0].islower() or head[0].isdigit())
+    if _SENTENCE_END.search(tail) and not lacks_word:
+        return False
     if head[0].islower():
         return True
     if not fits or len(tail) + 2 * len(_CJK.findall(tail)) < _LONG_ENOUGH:
         return False
-    if leads_on or _NO_CASE.match(head):
+    if lacks_word or is_within or _NO_CASE.match(head):
         return True
-    if (tail.endswith(_SEMICOLONS) and head[0].isupper()) or not (
-        len(after) >= _LONG_ENOUGH or _SENTENCE.search(after)
-    ):
+    is_fragment = len(after) < _LONG_ENOUGH and not _SENTENCE.search(after)
+    if is_fragment or (tail.endswith(_SEMICOLONS) and head[0].isupper()):
         return False
     are_lists = _PARTS.search(before) and _PARTS.search(after)
     return bool(are_lists or _SENTENCE.search(before) or _SENTENCE.search(after))
@@ -103,8 +100,26 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
 
 def goes_on_as_line(before: str, after: str) -> bool:
     """Whether two lines, as of a heading or a caption, are one that is cut in mid-sentence."""
-    is_led_on = _LEADS_ON.search(before[-SEEN:]) is not None and item_mark(after) == (None, "")
+    is_led_on = _lacks_word(before[-SEEN:]) and item_mark(after) == (None, "")
     return is_led_on or goes_on(before, after, fits=False)
+
+
+def _lacks_word(tail: str) -> bool:
+    """Whether a text ends with what no text ends with."""
+    return _LEADS_ON.search(tail) is not None
+
+
+def _is_item(tail: str, head: str) -> bool:
+    """Whether a text begins with the mark of an item.
+
+    Behind an open end it may be none, unless it is the first of a list: a number, a name's letter, an article referred
+    to.
+    """
+    kind, mark = item_mark(head)
+    is_first = mark.lower() in FIRST_ITEMS or mark.endswith(".1")
+    is_listed = kind == "number" and tail.endswith(_COMMAS)
+    may_be_none = (kind in _MAY_BE_NONE or (mark.isupper() and head.startswith(mark))) and not (is_first or is_listed)
+    return kind is not None and not (may_be_none and (_lacks_word(tail) or ABBREVIATION.search(tail)))
 
 
 def has_inner_sentence(text: str) -> bool:
@@ -139,7 +154,7 @@ def between(before: str, after: str, words: Words = frozenset) -> tuple[str, str
     first, second = _LAST_WORD.search(before[-SEEN:-1]), _WORD.match(after)
     half, rest = (found[0].lower() if found else "" for found in (first, second))
     is_known = f"{half}-{rest}" in words() and f"{half}{rest}" not in words()
-    return (before, "") if len(half) == 1 or is_known else (before[:-1], "")
+    return (before, "") if len(half) == 1 or half.count("-") > 1 or is_known else (before[:-1], "")
 
 
 def words_in(texts: Iterable[str]) -> set[str]:

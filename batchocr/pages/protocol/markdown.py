@@ -8,7 +8,7 @@ from html import escape
 from typing import Final
 
 from batchocr.data import Block
-from batchocr.pages.kinds import Kind, kind_of
+from batchocr.pages.kinds import CONTENTS, Kind, kind_of
 from batchocr.pages.protocol.sanitize import (
     harmless_characters,
     inert_formula,
@@ -29,8 +29,11 @@ INLINE_FORMULA: Final = re.compile(r"\\\(((?:(?!\\[()]).)+)\\\)", re.DOTALL)
 _BULLET: Final = re.compile(r"^( *)[•●○◦▪■‣∙][ \t]*", re.MULTILINE)
 NESTED: Final = " " * 4
 """What an item of a list begins with that is part of the item above, once for each level."""
-_DEEPEST: Final = 8
-_NESTED: Final = re.compile(rf"^((?:{NESTED})+)(?! |- |\d{{1,9}}[.)] )", re.MULTILINE)
+DEEPEST: Final = 8
+"""Levels of nested lists."""
+_INDENT: Final = re.compile(r" +")
+_NESTED: Final = re.compile(rf"^((?:{NESTED})+)(?! |- |\d{{1,9}}[.)] )(?:[–—−·*] +)?", re.MULTILINE)
+_ENTRY: Final = re.compile(r"^( *)(?! |- )", re.MULTILINE)
 _DASH: Final = re.compile(r"^[ \t]*(?=-[ \t])", re.MULTILINE)
 _LINE_START: Final = re.compile(r"^[ \t]*(?=#{1,6}(?:[ \t]|$)|\+(?:[ \t]|$)|>|=+[ \t]*$|(?:-[ \t]*)+$)", re.MULTILINE)
 """Of a line that Markdown would take for a heading, an item, a quotation or a rule."""
@@ -101,7 +104,10 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
     the block is a list or if more than one of its lines begins with one. MinerU takes no other first dash for a list.
     level: of a heading, 1 is the highest; by its type if it is not known.
     """
-    content = harmless_characters(content).strip()
+    content = harmless_characters(content).rstrip().lstrip("\n")
+    if first := _INDENT.match(content):  # of a part of a list, whose lines stand where its first does
+        content = re.sub(rf"^ {{0,{len(first[0])}}}", "", content, flags=re.MULTILINE)
+    content = content.strip()
     kind = kind_of(type)
     if not content or kind.role == "furniture":
         return ""
@@ -126,12 +132,15 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
 
 def nesting(line: str) -> int:
     """How deep an item of a list is nested."""
-    return min((len(line) - len(line.lstrip(" "))) // len(NESTED), _DEEPEST)
+    return min((len(line) - len(line.lstrip(" "))) // len(NESTED), DEEPEST)
 
 
 def listed(text: str, kind: Kind) -> str:
-    """The text with dashes for bullets, and before each item of a list that is part of another."""
+    """The text with dashes for bullets, and before each item of a list that is part of another, and each entry of
+    contents."""
     text = _BULLET.sub(r"\1- ", text)
+    if kind is kind_of(CONTENTS):
+        return _ENTRY.sub(r"\1- ", text)
     return _NESTED.sub(r"\1- ", text) if kind.role == "list" else text
 
 
