@@ -23,10 +23,7 @@ _ARTICLE: Final = (
 _PATTERNS: Final[tuple[tuple[MarkKind, str], ...]] = (
     ("bullet", r"([\p{So}\p{Co}•‣∙·–—−*-]|\(\*+\))[\s\u200b]"),
     ("number", rf"[(（]?(\d{{1,3}}){_BEHIND}"),
-    (
-        "letter",
-        rf"[(（]?([\p{{Latin}}\p{{Cyrillic}}\p{{Greek}}\p{{Arabic}}\p{{Hebrew}}]|[ivxIVX]{{2,5}}|([a-z])\2){_BEHIND}",
-    ),
+    ("letter", rf"[(（]?({_LETTERS}|[ivxIVX]{{2,5}}|([a-z])\2){_BEHIND}"),
     ("reference", r"\[(\d{1,4})\]"),
     ("chinese", r"[(（]?([一二三四五六七八九十]{1,3})[、)）]"),
     ("circled", r"([①-⑳])"),
