@@ -1,4 +1,4 @@
-"""What each type of block is, and how it is written. No other module knows types by their names.
+"""What each type of block is, and how it is written. But for MinerU's protocol and files no module asks for a name.
 
 Sources: `BlockType` of mineru-vl-utils; the names of MinerU's second content list, of Docling's labels, of hOCR's
 classes.
@@ -11,18 +11,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Role = Literal[
-    "text",
-    "heading",
-    "list",
-    "table",
-    "formula",
-    "formula number",
-    "code",
-    "figure",
-    "caption",
-    "footnote",
-    "furniture",
+    "text", "heading", "list", "table", "formula", "number", "code", "figure", "caption", "footnote", "furniture"
 ]
+"""number: of a formula."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +24,7 @@ class Kind:
     """What all formats write it as. The lines of a list are items, those of code stay as they are. Furniture belongs to
     the sheet of paper, and is left out of the text."""
     level: int = 1
-    """Of a heading of which nothing else tells it."""
+    """The level of a heading of which nothing else tells it."""
     of: frozenset[Role] = frozenset()
     """What a caption or a footnote names as what it belongs to; nothing for one of the page."""
     holds: frozenset[str] = frozenset()
@@ -43,7 +34,7 @@ class Kind:
     is_as_printed: bool = True
     """Whether its content is the letters that stand there, lines joined."""
     has_formulas: bool = False
-    """Of code: whether some of it is formulas."""
+    """Whether some of what is code is formulas."""
     mineru: str = "paragraph"
     """What MinerU calls it in its second content list."""
     docling: str = "text"
@@ -98,7 +89,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     CONTENTS: Kind("list", is_as_printed=False, mineru="index"),
     "table": Kind("table", is_as_printed=False, mineru="table", html="wide"),
     **dict.fromkeys(("equation", "equation_block"), _FORMULA),
-    "formula_number": Kind("formula number", is_as_printed=False),
+    "formula_number": Kind("number", is_as_printed=False),
     "code": Kind("code", is_as_printed=False, mineru="code"),
     "algorithm": Kind("code", is_as_printed=False, has_formulas=True, mineru="algorithm"),
     "image": Kind("figure", is_as_printed=False, mineru="image"),

@@ -80,7 +80,7 @@ def choose_formulas(blocks: Sequence[Block]) -> dict[int, int]:
     tops = [blocks[index].bbox[1] for index in formulas]
     chosen = {}
     for index, block in enumerate(blocks):
-        if kind_of(block.type).role == "formula number":
+        if kind_of(block.type).role == "number":
             x0, y0, x1, y1 = block.bbox
             middle = (y0 + y1) / 2
             end = bisect_right(tops, middle)

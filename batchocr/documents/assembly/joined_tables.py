@@ -45,8 +45,8 @@ def next_part(parts: Sequence[TablePart], rest: TableCells) -> TablePart | None:
     """The table `rest` as what follows these parts; None if it is another table.
 
     It is their rest if it repeats the heading, in two cells at least, or has as many columns and no heading of its own,
-    where they have one. A repeated heading may
-    reach over other columns: a list in a cell is sometimes read as a column more.
+    where they have one. A repeated heading may reach over other columns: a list in a cell is sometimes read as a column
+    more.
     """
     last = parts[-1]
     num_repeated = _num_repeated(parts[0].cells.rows, rest.rows)

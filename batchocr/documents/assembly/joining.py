@@ -7,18 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from batchocr.data import Box
+from batchocr.documents.assembly import sentences
 from batchocr.documents.assembly.document import Piece, Place
 from batchocr.documents.assembly.item_marks import FIRST_ITEMS, MarkKind, item_mark
 from batchocr.documents.assembly.joined_tables import TablePart, joined, next_part
-from batchocr.documents.assembly.sentences import (
-    SEEN,
-    Words,
-    between,
-    goes_on,
-    goes_on_as_line,
-    has_inner_sentence,
-    may_be_parted,
-)
 from batchocr.documents.assembly.tables import table_rows
 from batchocr.pages.kinds import LIST, Kind, kind_of
 from batchocr.pages.protocol.markdown import NESTED, nesting
@@ -49,7 +41,7 @@ class Draft:
     """Whether its last block is a line that ends before its column does."""
     is_on_slide: bool = False
     """Whether its page is wider than high."""
-    words: Words = frozenset
+    words: sentences.Words = frozenset
     """Those of the document, by which hyphens are judged."""
 
     def become(self, type: str) -> None:
@@ -57,16 +49,16 @@ class Draft:
         self.type, self.kind = type, kind_of(type)
 
     def is_open(self, other: Draft, *, fits: bool) -> bool:
-        """Whether the text goes on with the other's. fits: as in `goes_on`. A slide has no sentences, but for long
-        texts."""
+        """Whether the text goes on with the other's. fits: as in `goes_on`. On a slide only prose in mid-sentence
+        does."""
         begins = self.texts[0] if self.kind.is_paragraph else self.texts[-1]
-        if self.is_on_slide and not (other.texts[0][0].islower() and has_inner_sentence(self.texts[-1])):
+        if self.is_on_slide and not (other.texts[0][0].islower() and sentences.has_inner_sentence(self.texts[-1])):
             return False
-        return goes_on(self.texts[-1], other.texts[0], fits=fits, begins=begins)
+        return sentences.goes_on(self.texts[-1], other.texts[0], fits=fits, begins=begins)
 
     def go_on_with(self, other: Draft) -> None:
         """Append another's text to the last paragraph or item of this one."""
-        self.texts[-1], space = between(self.texts[-1], other.texts[0], self.words)
+        self.texts[-1], space = sentences.between(self.texts[-1], other.texts[0], self.words)
         self._append(other, space)
 
     def add_items(self, other: Draft) -> None:
@@ -157,7 +149,7 @@ def go_on_in_page(before: Draft, draft: Draft) -> bool:
     if is_right and first[1] < last[1] - _BESIDE:
         return go_on_as_text(before, draft)
     follows = is_right or first[1] >= last[1]
-    if before.is_ended or not (are_texts and follows and may_be_parted(before.texts[-1], draft.texts[0])):
+    if before.is_ended or not (are_texts and follows and sentences.may_be_parted(before.texts[-1], draft.texts[0])):
         return False
     if not before.is_open(draft, fits=False):
         return False
@@ -176,7 +168,9 @@ def go_on_as_line(before: Draft, draft: Draft) -> bool:
     is_below = -0.5 * heights[0] <= top - y1 <= heights[0] and heights[1] <= _SAME_HEIGHT * heights[0]
     beginnings = abs(right - x1) if runs_leftwards(draft.texts[0]) else abs(left - x0)
     is_alike = min(beginnings, abs(left + right - x0 - x1) / 2) <= _BESIDE
-    if not (before.type == draft.type and is_below and is_alike and goes_on_as_line(before.texts[-1], draft.texts[0])):
+    if not (
+        before.type == draft.type and is_below and is_alike and sentences.are_one_line(before.texts[-1], draft.texts[0])
+    ):
         return False
     before.go_on_with(draft)
     return True
@@ -218,7 +212,7 @@ def _go_on_with_items(before: Draft, draft: Draft) -> bool:
 
 def go_on_as_footnote(before: Draft, draft: Draft) -> bool:
     """Join the draft to the last footnote of the page before if it continues that; returns whether it does."""
-    if not goes_on(before.texts[-1], draft.texts[0], fits=False):
+    if not sentences.goes_on(before.texts[-1], draft.texts[0], fits=False):
         return False
     before.go_on_with(draft)
     return True
@@ -255,7 +249,7 @@ def go_on_as_table(before: Draft, draft: Draft) -> bool:
 
 def _says_continued(caption: Draft, before: Draft) -> bool:
     """Whether a table's caption says that the table continues, or repeats the caption of its first part."""
-    text, firsts = caption.texts[0][:SEEN], [first.texts[0][:SEEN] for first in before.captions]
+    text, firsts = caption.texts[0][: sentences.SEEN], [first.texts[0][: sentences.SEEN] for first in before.captions]
     number, numbers = _NUMBERED.search(text), [_NUMBERED.search(first) for first in firsts]
     is_other = number is not None and any(first and first[0] != number[0] for first in numbers)
     return (bool(_CONTINUED.search(text)) and not is_other) or text in firsts

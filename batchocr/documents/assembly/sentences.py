@@ -42,7 +42,7 @@ _SENTENCE_END: Final = regex.compile(r"[\p{Sentence_Break=STerm}\p{Sentence_Brea
 _SENTENCE: Final = regex.compile(r"\p{Sentence_Break=STerm}|(?<!\d)\.\d{0,3}(?:\s|$)")
 _NO_CASE: Final = regex.compile(r"[\p{Lo}\p{M}\p{Han}]")
 _PARTS: Final = re.compile(r",[^,]*,")
-"""Of a list, as of names."""
+"""A part of a list, as of names."""
 ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(\[])(?:al|approx|ca|cf|e\. ?g|i\. ?e|z\. ?B|d\. ?h|bzw|Ch|Eqs?|Figs?|No|Nos|pp?|Refs?|Secs?|Tab|Vol|vs)"
     r"\.$"
@@ -56,10 +56,10 @@ _LEADS_ON: Final = re.compile(
 )
 """What no text ends with: a comma, an article, a preposition, a verb that helps another, what a name follows, "and"."""
 _BRACKET: Final = re.compile(r"[(（][^()（）]*$")
-"""One that is still open."""
+"""A bracket that is still open."""
 _SMALL_HALF: Final = re.compile(r"(?<![\w-])(?!(?:all|anti|cross|ex|mid|neo|non|post|pre|pro|self|un)-)[a-z]+-$")
-"""Of a word that does not go on with a capital."""
-_MAY_BE_NONE: Final = ("number", "reference", "section", "question", "article", "speaker")
+"""The half of a word that does not go on with a capital."""
+_WITHIN_SENTENCES: Final = ("number", "reference", "section", "question", "article", "speaker")
 """Marks that may stand within a sentence."""
 
 
@@ -98,7 +98,7 @@ def goes_on(before: str, after: str, *, fits: bool, begins: str = "") -> bool:
     return bool(are_lists or _SENTENCE.search(before) or _SENTENCE.search(after))
 
 
-def goes_on_as_line(before: str, after: str) -> bool:
+def are_one_line(before: str, after: str) -> bool:
     """Whether two lines, as of a heading or a caption, are one that is cut in mid-sentence."""
     is_led_on = _lacks_word(before[-SEEN:]) and item_mark(after) == (None, "")
     return is_led_on or goes_on(before, after, fits=False)
@@ -118,7 +118,9 @@ def _is_item(tail: str, head: str) -> bool:
     kind, mark = item_mark(head)
     is_first = mark.lower() in FIRST_ITEMS or mark.endswith(".1")
     is_listed = kind == "number" and tail.endswith(_COMMAS)
-    may_be_none = (kind in _MAY_BE_NONE or (mark.isupper() and head.startswith(mark))) and not (is_first or is_listed)
+    may_be_none = (kind in _WITHIN_SENTENCES or (mark.isupper() and head.startswith(mark))) and not (
+        is_first or is_listed
+    )
     return kind is not None and not (may_be_none and (_lacks_word(tail) or ABBREVIATION.search(tail)))
 
 
@@ -158,5 +160,5 @@ def between(before: str, after: str, words: Words = frozenset) -> tuple[str, str
 
 
 def words_in(texts: Iterable[str]) -> set[str]:
-    """As in `Words`."""
+    """The words of these texts, as in `Words`."""
     return {word for text in texts for word in _WORD.findall(text.lower())}

@@ -63,7 +63,7 @@ def compare_page(blocks: Sequence[Block], lines: Sequence[ReadLine]) -> PageComp
 
 def _why_left_out(block: Block) -> LeftOut | None:
     role = kind_of(block.type).role
-    if role in ("formula", "formula number"):
+    if role in ("formula", "number"):
         return "formula"
     if role == "figure":
         return "figure"

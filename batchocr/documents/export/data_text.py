@@ -11,7 +11,7 @@ from typing import Final
 from batchocr.documents.assembly.document import Piece
 from batchocr.documents.export.words import with_dollars
 from batchocr.pages.kinds import kind_of
-from batchocr.pages.protocol.markdown import code_in, fenced, figure_parts, listed
+from batchocr.pages.protocol.markdown import code_in, fenced, figure_parts, latex_in, listed
 from batchocr.pages.protocol.sanitize import without_blank_lines
 from batchocr.pages.turning import PICTURE_IN_TABLE
 
@@ -33,7 +33,7 @@ def _text(type: str, content: str, level: int | None = None) -> str:
     if role == "heading":
         return f"{'#' * min(level or 1, _LOWEST_HEADING)} {' '.join(with_dollars(content).split())}"
     if role == "formula":
-        latex = content.removeprefix("\\[").removesuffix("\\]").strip()
+        latex = latex_in(content)
         return f"$$\n{without_blank_lines(latex)}\n$$" if latex else ""
     if role == "table":
         return without_blank_lines(PICTURE_IN_TABLE.sub("", content))

@@ -21,7 +21,7 @@ from batchocr.documents.export.words import Share, list_items, shares_of, with_d
 from batchocr.errors import UsageError
 from batchocr.pages.kinds import kind_of
 from batchocr.pages.parts import pixel_box
-from batchocr.pages.protocol.markdown import code_in, figure_parts
+from batchocr.pages.protocol.markdown import code_in, figure_parts, latex_in
 from batchocr.pages.protocol.sanitize import harmless_characters
 from batchocr.pages.turning import turned_box
 
@@ -155,7 +155,7 @@ class _Writer:
         elif own == DocItemLabel.SECTION_HEADER:
             item = self.made.add_heading(text=" ".join(text.split()), level=min(piece.level or 1, _MAX_LEVEL))
         elif own == DocItemLabel.FORMULA:
-            item = self.made.add_formula(text=text.removeprefix("\\[").removesuffix("\\]").strip())
+            item = self.made.add_formula(text=latex_in(text))
         else:
             item = self.made.add_text(label=label or own, text=text)
         item.prov = self._all_provenance(piece, item.text)

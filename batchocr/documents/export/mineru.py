@@ -20,8 +20,8 @@ from batchocr.documents.export.figures import Cut, Figures, File, picture_places
 from batchocr.documents.export.formats import FormatOptions
 from batchocr.documents.export.md import Pictures, document_markdown
 from batchocr.documents.export.words import with_dollars
-from batchocr.pages.kinds import Role, kind_of
-from batchocr.pages.protocol.markdown import INLINE_FORMULA
+from batchocr.pages.kinds import CONTENTS, LIST, Role, kind_of
+from batchocr.pages.protocol.markdown import INLINE_FORMULA, latex_in
 
 REVISION: Final = 2
 
@@ -157,14 +157,17 @@ class _Item:
 
     def _text(self) -> tuple[Item, Item]:
         content = {"paragraph_content": _spans(self._content)}
-        return {"type": "text", "text": with_dollars(self._content)}, {"type": "paragraph", "content": content}
+        return {"type": "text", "text": with_dollars(self._content)}, {
+            "type": self._piece.kind.mineru,
+            "content": content,
+        }
 
     def _heading(self) -> tuple[Item, Item]:
         text = " ".join(self._content.split())
         level = self._piece.level or 1
         return (
             {"type": "text", "text": with_dollars(text), "text_level": level},
-            {"type": "title", "content": {"title_content": _spans(text), "level": level}},
+            {"type": self._piece.kind.mineru, "content": {"title_content": _spans(text), "level": level}},
         )
 
     def _figure(self) -> tuple[Item, Item]:
@@ -189,14 +192,14 @@ class _Item:
             "table_nest_level": nest_level,
         }
         first = {"type": "table", "img_path": self._picture(), **self._notes(_texts, "table"), "table_body": html}
-        return first, {"type": "table", "content": content}
+        return first, {"type": self._piece.kind.mineru, "content": content}
 
     def _equation(self) -> tuple[Item, Item]:
-        latex = self._content.removeprefix("\\[").removesuffix("\\]").strip()
+        latex = latex_in(self._content)
         source = {"path": self._picture()}
         first = {"type": "equation", "img_path": self._picture(), "text": f"$$\n{latex}\n$$", "text_format": "latex"}
         content = {"math_content": latex, "math_type": "latex", "image_source": source}
-        return first, {"type": "equation_interline", "content": content}
+        return first, {"type": self._piece.kind.mineru, "content": content}
 
     def _code(self) -> tuple[Item, Item]:
         kind, is_plain = self._piece.type, not self._piece.kind.has_formulas
@@ -210,15 +213,15 @@ class _Item:
     def _list(self) -> tuple[Item, Item]:
         lines = [line.strip() for line in self._content.split("\n") if line.strip()]
         kind = self._piece.type
-        first: Item = {"type": "index" if kind == "index" else "list"}
-        if kind != "index":
+        first: Item = {"type": self._piece.kind.mineru}
+        if kind != CONTENTS:
             first["sub_type"] = "ref_text" if kind == "ref_text" else "text"
         first["list_items"] = [with_dollars(line) for line in lines]
         content: Item = {
             "list_type": "reference_list" if kind == "ref_text" else "text_list",
             "list_items": [{"item_type": "text", "item_content": _spans(line)} for line in lines],
         }
-        if kind == "list":
+        if kind == LIST:
             content["attribute"] = "ordered" if all(map(_ORDERED.match, lines)) else "unordered"
         return first, {"type": first["type"], "content": content}
 

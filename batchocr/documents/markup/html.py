@@ -16,7 +16,7 @@ from typing import Final
 
 from batchocr.documents.markup.mathml import shown_characters, to_mathml
 from batchocr.pages.kinds import kind_of
-from batchocr.pages.protocol.markdown import INLINE_FORMULA, NESTED, code_in, figure_parts, nesting
+from batchocr.pages.protocol.markdown import INLINE_FORMULA, NESTED, code_in, figure_parts, latex_in, nesting
 from batchocr.pages.protocol.sanitize import table_structure
 
 _NO_TABLE: Final = "<p><em>A table that could not be parsed, as the model wrote it:</em></p>"
@@ -38,8 +38,7 @@ def block_html(type: str, content: str | None, *, level: int | None = None) -> s
         heading = f"h{min(level or kind.level, 6)}"
         return f'<{heading} dir="auto">{inline_html(text)}</{heading}>'
     if kind.role == "formula":
-        latex = text.removeprefix("\\[").removesuffix("\\]")
-        return f'<div class="formula">{to_mathml(latex, display=True)}</div>'
+        return f'<div class="formula">{to_mathml(latex_in(text), display=True)}</div>'
     if kind.role == "table":
         return table_html(text) if text.startswith("<table") else _NO_TABLE + _preformatted(text)
     if kind.role == "code":

@@ -13,7 +13,7 @@ from batchocr.data import Block, PlacedWord
 from batchocr.pages.kinds import kind_of
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
-_OTHER_THAN_TEXT: Final = {"table", "formula", "formula number", "figure", "code"}
+_OTHER_THAN_TEXT: Final = {"table", "formula", "number", "figure", "code"}
 """Roles of blocks whose content is not the letters that are seen, or not in their order."""
 
 _LEAST_LETTERS: Final = 20

@@ -116,7 +116,7 @@ def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
         text = " ".join(_with_dollars(content).split())
         return f"{mark} {_CLOSING.sub(_BACKSLASH, text)}"
     if kind.role == "formula":
-        latex = content.removeprefix("\\[").removesuffix("\\]").strip()
+        latex = latex_in(content)
         return f"$$\n{without_blank_lines(inert_formula(latex))}\n$$" if latex else ""
     if kind.role == "table":
         return inert_table(content) if content.startswith("<table") else f"{_NO_TABLE}\n\n{fenced(content)}"
@@ -142,6 +142,11 @@ def listed(text: str, kind: Kind) -> str:
     if kind is kind_of(CONTENTS):
         return _ENTRY.sub(r"\1- ", text)
     return _NESTED.sub(r"\1- ", text) if kind.role == "list" else text
+
+
+def latex_in(content: str) -> str:
+    """The formula, without the marks that a model put around it."""
+    return content.strip().removeprefix("\\[").removesuffix("\\]").strip()
 
 
 def code_in(content: str) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from batchocr.documents.export.placing.lines import divides, text_in_rows, words
 from batchocr.documents.export.placing.tables import cell_boxes, texts_of
 from batchocr.documents.markup.mathml import to_mathml
 from batchocr.pages.kinds import kind_of
-from batchocr.pages.protocol.markdown import INLINE_FORMULA, code_in
+from batchocr.pages.protocol.markdown import INLINE_FORMULA, code_in, latex_in
 from batchocr.pages.protocol.sanitize import harmless_characters
 from batchocr.pages.searchable.font import ASCENT, DESCENT
 from batchocr.pages.searchable.letters import WIDE, advance, drawn_order
@@ -80,7 +80,7 @@ def _plain(type: str, content: str) -> str:
     """The text of a block as it is seen, in lines where the model wrote such."""
     role = kind_of(type).role
     if role == "formula":
-        return _formula(content.removeprefix("\\[").removesuffix("\\]"))
+        return _formula(latex_in(content))
     if role == "table":
         return _cell_text(content)
     shown = code_in(content)[1] if role == "code" else RAISED.sub("", content)
