@@ -17,7 +17,7 @@ from batchocr.data import Completion, Document, Page
 from batchocr.errors import PageError
 from batchocr.pages.input.render import open_document
 from batchocr.pages.input.sources import find_documents
-from batchocr.pages.protocol.mineru import MinerUProtocol
+from batchocr.pages.protocol.families.mineru import MinerUProtocol
 from benchmarks.speed.forced_engine import Foreseen, pixels_key
 from benchmarks.trace import LAYOUT_SIZE, Ask, TracePage
 

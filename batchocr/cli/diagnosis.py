@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from batchocr.pages.input.in_memory import hold
 from batchocr.planning.architecture import Architecture
 from batchocr.planning.cost import num_parameters
 from batchocr.planning.dtype import VALUE_BYTES, bfloat16_remark
+from batchocr.planning.families import USUAL
 from batchocr.planning.limits import MemoryNeed, memory_need
 from batchocr.processes.engine_messages import DeviceFound, KernelChoice
 from batchocr.processes.messages import Opened, Setup
@@ -260,7 +261,8 @@ def _workers(config: Config) -> Finding:
     """Have a worker open an image."""
     try:
         picture = hold("picture", Image.new("RGB", (28, 28)))
-        with WorkerPool(1, Setup.of(config, worker_memory_bytes(config))) as pool:
+        setup = replace(Setup.of(config, worker_memory_bytes(config)), protocol=USUAL.protocol)
+        with WorkerPool(1, setup) as pool:
             found = pool.open_alone(picture.path, _WORKER_DEADLINE_S)
     except BatchOcrError as error:
         return Finding("workers", str(error), False)

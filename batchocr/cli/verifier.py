@@ -6,7 +6,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -187,7 +187,7 @@ class Verifier:
         yield from self._check_settings(fingerprints)
         is_output = among([file for out in self._outs for file in files_of(out, report_path(out))])
         # No page is read, and a worker starts sooner without the protocol. It starts while the tables are read.
-        setup = replace(Setup.of(self._config, _WORKER_BYTES), protocol="none")
+        setup = Setup.of(self._config, _WORKER_BYTES)
         with WorkerPool(1, setup) as pool:
             now = partial(look_at, pool, self._config.page_timeout)
             for out in self._outs:

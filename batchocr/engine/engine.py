@@ -47,6 +47,11 @@ class Engine:
             self._decode = DecodeStage(model, self._queue, clock, announce, limits)
 
     @property
+    def example(self) -> str:
+        """A prompt that the model knows."""
+        return self._model.architecture.chat.example
+
+    @property
     def has_work(self) -> bool:
         return self._reads or (self._layout is not None and self._layout.has_work)
 

@@ -115,7 +115,7 @@ class _Server:
         and compiles what is compiled when it is first used. Raises EngineError, and what a step raises."""
         blank = Pixels(_WARM_UP_PX, _WARM_UP_PX, memoryview(bytearray([255] * 3 * _WARM_UP_PX**2)))
         for detector in ("", "any") if has_detector else ("",):
-            asked = Request(blank, "\nText Recognition:", Sampling(_WARM_UP_TOKENS), detector=detector)
+            asked = Request(blank, self._engine.example, Sampling(_WARM_UP_TOKENS), detector=detector)
             refused = self._engine.submit(0, asked)
             answers = [] if refused is None else [(0, refused)]
             while not answers:

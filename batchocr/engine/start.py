@@ -19,6 +19,7 @@ from batchocr.engine.model.detector import Detector
 from batchocr.engine.sequence import Announce, announce_nothing
 from batchocr.errors import EngineError, UsageError
 from batchocr.machine import multiplies_bfloat16
+from batchocr.planning.families import read_architecture, shapes_of
 from batchocr.processes.engine_messages import DeviceFound, KernelsTried, LoadModel, Ready, UseDevice
 
 _TRIAL_ROWS, _TRIAL_WIDTH = 256, 1024
@@ -83,7 +84,8 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
     device = torch.device(found.device)
     dtype = select_dtype(message.dtype, device)
     try:
-        ops = backend.make_ops(found.backend, device, dtype, vit_dtype=message.vit_dtype)
+        shapes = shapes_of(read_architecture(Path(message.folder)))
+        ops = backend.make_ops(found.backend, device, dtype, vit_dtype=message.vit_dtype, shapes=shapes)
         model = load_model(
             Path(message.folder),
             device=backend.open_device(device, one_stream=found.backend == "reference"),

@@ -80,7 +80,11 @@ class Run:
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
         """Rows as they are finished, see Pipeline.results; the workers are started at once. Raises what loading the
         model raises, too."""
-        setup = Setup.of(self._config, self.session.worker_memory_bytes, detector=self.session.detector.fingerprint)
+        setup = replace(
+            Setup.of(self._config, self.session.worker_memory_bytes),
+            protocol=self.session.family.protocol,
+            detector=self.session.detector.fingerprint,
+        )
         self._pool = self._closing.enter_context(WorkerPool(self.session.workers, setup))
         if self.plan.documents and not self.plan.known.has_rows:
             self._load()  # while the workers start up

@@ -20,11 +20,12 @@ from batchocr.machine import num_gpus, open_standard_descriptors, own_version, u
 from batchocr.option_values import LEAST_WORKER_BYTES, MOST_WORKER_BYTES, ZIP_ENCODING
 from batchocr.pages.input import REVISION as INPUT_REVISION
 from batchocr.pages.protocol import revision
-from batchocr.planning.architecture import read_architecture
+from batchocr.pages.protocol.families import VERSIONS
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, stored_dtype
 from batchocr.planning.cost import num_parameters
 from batchocr.planning.detector import find_detector
 from batchocr.planning.dtype import VALUE_BYTES, DTypeChoice, choose_dtype
+from batchocr.planning.families import FAMILIES, read_architecture
 from batchocr.planning.limits import engine_limits, useful_pages_in_flight
 from batchocr.processes.answer_cache import AnswerCache, cache_folder
 from batchocr.processes.child import ENGINE_COMMAND
@@ -97,6 +98,7 @@ class Session:
         begun = begun_in.settings if begun_in else {}
         self._fingerprints = fingerprints(self._folder, begun.get("model_fingerprint"))
         self.architecture = read_architecture(self._folder)
+        self.family = FAMILIES[self.architecture.family]
         self.detector = find_detector(config.layout, begun.get("layout"))
         self.workers = num_workers(config)
         self.worker_memory_bytes = worker_memory_bytes(config)
@@ -231,7 +233,11 @@ class Session:
     def metadata(self) -> RunMetadata:
         """What the rows depend on: everything that changes their text, and nothing else."""
         model_fingerprint = self._fingerprints[0]
-        settings = {"model_fingerprint": model_fingerprint, "dtype": self.dtype, **settings_without_model(self.config)}
+        settings = {
+            "model_fingerprint": model_fingerprint,
+            "dtype": self.dtype,
+            **settings_without_model(self.config, self.family.protocol),
+        }
         if self.config.layout:
             settings |= {"layout": self.detector.fingerprint, "layout_rules": f"r{revision.DETECTED_LAYOUT}"}
         is_local = self._folder == Path(os.path.expanduser(self.config.model))
@@ -245,10 +251,11 @@ class Session:
         )
 
 
-def settings_without_model(config: Config) -> dict[str, str]:
-    """What changes the text of rows, or what their documents are called, as far as the options say it."""
+def settings_without_model(config: Config, protocol: str) -> dict[str, str]:
+    """What changes the text of rows, or what their documents are called, as far as the options say it. protocol: that
+    of the model's family."""
     settings = {
-        "protocol": revision.VERSION,
+        "protocol": VERSIONS.get(protocol, protocol),
         "input": f"r{INPUT_REVISION}",
         "vit_dtype": config.vit_dtype,
         "dpi": str(config.dpi),

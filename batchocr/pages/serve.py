@@ -12,6 +12,7 @@ from batchocr.pages.input.containers import Containers
 from batchocr.pages.input.render import open_document
 from batchocr.pages.page_worker import PageWorker
 from batchocr.pages.protocol.base import PageProtocol
+from batchocr.pages.protocol.families import make_protocol
 from batchocr.processes.channel import FROM_WORKER, TO_WORKER, Channel
 from batchocr.processes.child_process import belong_to_the_run
 from batchocr.processes.messages import Setup
@@ -39,14 +40,7 @@ def _make_protocol(setup: Setup) -> PageProtocol | None:
         from batchocr.pages.protocol.second_reader import SecondReader  # an extra
 
         return SecondReader()
-    from batchocr.pages.protocol.mineru import MinerUProtocol  # takes most of a worker's start
-
-    return MinerUProtocol(
-        max_new_tokens=setup.max_new_tokens,
-        penalties=setup.penalties,
-        read_figures=setup.figures == "read",
-        detector=setup.detector,
-    )
+    return make_protocol(setup)
 
 
 def _limit_memory(limit_bytes: int) -> None:

@@ -17,7 +17,7 @@ _CLOCKWISE: Final = {
 }
 _SHARE: Final = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?(?:e-?[0-9]{1,3})?"
 PICTURE_IN_TABLE: Final = re.compile(rf'<img src="(#bbox=(?:{_SHARE},){{3}}{_SHARE})"[^<>]*>')
-"""How a table refers to a picture within it, with the name of that: see `pages/protocol/mineru`."""
+"""How a table refers to a picture within it, with the name of that: see `pages/protocol/families/mineru`."""
 
 
 def turned_page(page: Page, degrees: int) -> Page:

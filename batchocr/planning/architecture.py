@@ -1,18 +1,20 @@
-"""The dimensions of a checkpoint, read from its JSON files and checked.
-
-Both common layouts are supported: text fields at the root of `config.json` or under `text_config`, and image
-limits as `min_pixels`/`max_pixels` or as `size.shortest_edge`/`size.longest_edge`.
-"""
+"""What a checkpoint is, as plain data, and how its JSON files are read and checked. What the data are for a family of
+models is read by its module in `planning/families`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from batchocr.errors import ModelError
+
+Renaming: TypeAlias = Sequence[tuple[str, str]]
+"""What stored names begin with, and what ours begin with instead; the first that fits counts."""
+
+VisionActivation = Literal["quick_gelu", "gelu"]
 
 _LARGEST_PAGE = 3500 * 3500
 """Pixels of the largest page there is: no sound model has pages enlarged beyond it."""
@@ -22,6 +24,8 @@ _LARGEST_PAGE = 3500 * 3500
 class VisionShape:
     """The ViT."""
 
+    activation: VisionActivation
+    norm_eps: float
     depth: int
     width: int
     num_heads: int
@@ -79,11 +83,28 @@ class ImageLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Chat:
+    """How a question is put to the model."""
+
+    image_token_id: int
+    system: str
+    """What the system says first; empty if there is no such message."""
+    example: str
+    """A prompt of the family, for a question that only tries whether the model answers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
+    """A checkpoint, as far as its JSON files say what it is."""
+
+    family: str
+    """The `model_type` of its config.json, a key of `planning/families`."""
     vision: VisionShape
     language: LanguageShape
     images: ImageLimits
-    image_token_id: int
+    chat: Chat
+    names: Renaming
+    """The names of tensors."""
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
@@ -102,88 +123,19 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     return value
 
 
-def read_architecture(folder: Path) -> Architecture:
-    """Read a Qwen2-VL checkpoint's shape. Raises a ModelError that says what does not fit."""
-    config = read_json(folder, "config.json")
-    if config.get("model_type") != "qwen2_vl":
-        found = config.get("model_type") or ", ".join(config.get("architectures") or []) or "unknown"
-        raise ModelError(
-            f"{folder} is a checkpoint of the architecture '{found}'. batchocr runs Qwen2-VL checkpoints "
-            "(model_type 'qwen2_vl'), such as MinerU2.5"
-        )
-    text = config.get("text_config") or config
-    try:
-        _refuse_other_arithmetic(config, text, config["vision_config"])
-        language = _language_shape(config, text)
-        vision = _vision_shape(config["vision_config"], language.width)
-        image_token_id = int(config.get("image_token_id", 151655))
-    except KeyError as error:
-        raise ModelError(f"{folder / 'config.json'} lacks the field {error}") from error
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ModelError(f"{folder / 'config.json'} holds a value that does not fit: {error}") from error
-    _check(vision, language)
-    return Architecture(vision, language, _image_limits(folder, vision), image_token_id)
-
-
-def _refuse_other_arithmetic(root: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> None:
-    """Raises ModelError if the weights are not what they stand for, or if the activations are not ours.
-
-    Such a checkpoint would load, and answer with nonsense.
-    """
-    if any(part.get("quantization_config") for part in (root, text, vision)):
+def refuse_quantised(*parts: Mapping[str, Any]) -> None:
+    """Raises ModelError if weights are not what they stand for: such a checkpoint would load, and answer with
+    nonsense."""
+    if any(part.get("quantization_config") for part in parts):
         raise ModelError(
             "this checkpoint is quantised (config.json has a quantization_config), which batchocr does not support: "
             "use the original one, in bfloat16, float16 or float32"
         )
-    for name, part, ours in (("language", text, "silu"), ("vision", vision, "quick_gelu")):
-        if (found := part.get("hidden_act", ours)) != ours:
-            raise ModelError(f"the {name} model's hidden_act is '{found}'; batchocr supports only '{ours}'")
 
 
-def _language_shape(root: Mapping[str, Any], text: Mapping[str, Any]) -> LanguageShape:
-    if text.get("use_sliding_window"):
-        raise ModelError("this checkpoint uses sliding-window attention, which batchocr does not support")
-    rope = text.get("rope_parameters") or text.get("rope_scaling") or root.get("rope_scaling") or {}
-    rope_type = rope.get("rope_type", rope.get("type", "default"))
-    if rope_type not in ("default", "mrope"):
-        raise ModelError(
-            f"this checkpoint uses rotary positions of type '{rope_type}', which batchocr does not support"
-        )
-    theta = rope.get("rope_theta", text.get("rope_theta", root.get("rope_theta", 1e6)))
-    num_heads = int(text["num_attention_heads"])
-    temporal, height, width = rope.get("mrope_section", (16, 24, 24))
-    return LanguageShape(
-        num_layers=int(text["num_hidden_layers"]),
-        width=int(text["hidden_size"]),
-        num_heads=num_heads,
-        num_kv_heads=int(text.get("num_key_value_heads") or num_heads),
-        mlp_width=int(text["intermediate_size"]),
-        vocab_size=int(text["vocab_size"]),
-        rms_norm_eps=float(text.get("rms_norm_eps", 1e-5)),
-        rope_theta=float(theta),
-        mrope_section=(int(temporal), int(height), int(width)),
-        max_positions=int(text.get("max_position_embeddings", 32768)),
-        tied_embeddings=bool(root.get("tie_word_embeddings") or text.get("tie_word_embeddings")),
-    )
+def check_shapes(vision: VisionShape, language: LanguageShape) -> None:
+    """Raises ModelError if the numbers do not fit one another."""
 
-
-def _vision_shape(vision: Mapping[str, Any], language_width: int) -> VisionShape:
-    width = int(vision["embed_dim"])
-    return VisionShape(
-        depth=int(vision["depth"]),
-        width=width,
-        num_heads=int(vision["num_heads"]),
-        mlp_width=int(width * vision.get("mlp_ratio", 4)),
-        out_width=int(vision.get("hidden_size", language_width)),
-        patch_size=int(vision.get("patch_size", 14)),
-        merge_size=int(vision.get("spatial_merge_size", 2)),
-        temporal_patch_size=int(vision.get("temporal_patch_size", 2)),
-        in_channels=int(vision.get("in_channels", vision.get("in_chans", 3))),
-        rope_theta=float((vision.get("rope_parameters") or {}).get("rope_theta", 10000.0)),
-    )
-
-
-def _check(vision: VisionShape, language: LanguageShape) -> None:
     def require(holds: bool, sentence: str) -> None:
         if not holds:
             raise ModelError(f"the checkpoint's config.json is inconsistent: {sentence}")
@@ -206,7 +158,11 @@ def _check(vision: VisionShape, language: LanguageShape) -> None:
     require(vision.in_channels == 3, "the vision model does not take RGB images")
 
 
-def _image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
+def read_image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
+    """The preprocessor's limits and normalisation. Raises ModelError if they are not ours to follow.
+
+    Both common forms are read: `min_pixels` and `max_pixels`, or `size.shortest_edge` and `size.longest_edge`.
+    """
     values = _preprocessor_values(folder)
     size = values.get("size") or {}
     for name in ("do_resize", "do_rescale", "do_normalize"):

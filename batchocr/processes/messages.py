@@ -63,8 +63,8 @@ class Setup:
     penalties: bool
     memory_bytes: int
     """How much memory the worker may hold."""
-    protocol: Literal["mineru", "none", "lines"] = "mineru"
-    """MinerU's, none if no page is read, or an audit's second reader."""
+    protocol: Annotated[str, Field(pattern="^[a-z0-9_]{1,40}$")] = "none"
+    """That of a family of models, "lines" for an audit's second reader, "none" if no page is read."""
     page_timeout_s: float = 60.0
     """After so long with one thing the run ends the worker."""
     text_layer: TextLayerUse = "check"
@@ -88,10 +88,10 @@ class Setup:
     type: Literal["setup"] = "setup"
 
     @classmethod
-    def of(cls, config: Config, memory_bytes: int = MOST_WORKER_BYTES, *, detector: str = "") -> Self:
-        """What a run's options mean for a worker."""
+    def of(cls, config: Config, memory_bytes: int = MOST_WORKER_BYTES) -> Self:
+        """What a run's options mean for a worker, which reads no page."""
         same = {name: getattr(config, name) for name in _OPTIONS}
-        return cls(memory_bytes=memory_bytes, page_timeout_s=config.page_timeout, detector=detector, **same)
+        return cls(memory_bytes=memory_bytes, page_timeout_s=config.page_timeout, **same)
 
 
 @dataclass(frozen=True, slots=True)

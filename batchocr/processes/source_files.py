@@ -103,7 +103,7 @@ class SourceFiles:
         self._task_ids = count()
         self._waiting: deque[Begun[Any]] = deque()
         self._asked: dict[int, Begun[Any]] = {}
-        self._pool = WorkerPool(workers, replace(Setup.of(config), protocol="none", text_layer="off"))
+        self._pool = WorkerPool(workers, replace(Setup.of(config), text_layer="off"))
         self._members: dict[str, dict[str, str]] = {}
         """Of the last archives and tables, the addresses of the documents in them, by their paths."""
 

@@ -116,7 +116,8 @@ def _metadata(config: Config, begun_in: RunMetadata | None) -> RunMetadata:
     if begun_in is None:
         return RunMetadata(own_version(), config.model, "", "", {})
     of_model = {name: value for name, value in begun_in.settings.items() if name in _OF_MODEL}
-    settings = of_model | settings_without_model(config)
+    protocol = begun_in.settings.get("protocol", "").partition(" ")[0]
+    settings = of_model | settings_without_model(config, protocol)
     version, fingerprint = own_version(), fingerprint_of_settings(settings)
     return replace(begun_in, batchocr_version=version, settings=settings, settings_fingerprint=fingerprint)
 

@@ -29,7 +29,7 @@ from batchocr.job.output_job import read_into_table
 from batchocr.job.session import Session
 from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import find_documents
-from batchocr.planning.architecture import read_architecture
+from batchocr.planning.families import read_architecture
 from batchocr.tables.output import Output
 
 PARTS = ("vit", "attention", "language")

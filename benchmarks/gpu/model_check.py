@@ -29,7 +29,7 @@ from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.prompt import PromptFormat, PromptTokens
 from batchocr.engine.model.rope import mrope_positions
-from batchocr.planning.architecture import read_architecture
+from batchocr.planning.families import read_architecture
 from benchmarks.loading import free_memory, load, make_engine
 from benchmarks.options import add_checkpoint_option
 from benchmarks.record import Record, Row, benchmark_parser

@@ -36,7 +36,8 @@ from batchocr.data import Completion, Request
 from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.preprocess import Preprocessor
 from batchocr.engine.model.prompt import PromptFormat
-from batchocr.planning.architecture import Architecture, read_architecture
+from batchocr.planning.architecture import Architecture
+from batchocr.planning.families import read_architecture
 from batchocr.processes.meter import Meter
 from benchmarks.clocks import watch
 from benchmarks.options import add_checkpoint_option, given_trace, peak_tflops

@@ -18,7 +18,7 @@ from batchocr.engine.backend.cpu import CpuOps
 from batchocr.engine.backend.dtype import select_dtype
 from batchocr.engine.backend.reference import Ops
 from batchocr.engine.model.preprocess import Preprocessor
-from batchocr.planning.architecture import read_architecture
+from batchocr.planning.families import read_architecture
 from benchmarks import QUICK_MODEL
 from benchmarks.record import Record, Value, benchmark_parser
 from benchmarks.timing import mean_ms, spans

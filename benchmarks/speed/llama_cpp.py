@@ -27,9 +27,9 @@ from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from batchocr.engine.model.prompt import SYSTEM_PROMPT
 from batchocr.machine import peak_resident_bytes, usable_cores
-from batchocr.planning.architecture import read_architecture, read_json
+from batchocr.planning.architecture import read_json
+from batchocr.planning.families import read_architecture
 from batchocr.processes.counts import Stage
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def llama_cpp_job(files: Path, slots: int, num_pages: int, scale: float) -> dict
 
 def mineru_request(noise: Noise, ask: Ask) -> dict[str, Any]:
     """A request as MinerU's client makes it."""
-    from benchmarks.speed.peer_transformers import request_image
+    from benchmarks.speed.peer_transformers import SYSTEM_PROMPT, request_image
 
     request = noise.request(ask)
     file = io.BytesIO()

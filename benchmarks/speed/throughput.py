@@ -19,7 +19,7 @@ from typing import get_args
 
 from batchocr.config import DType, VitDType
 from batchocr.engine import backend
-from batchocr.planning.architecture import read_architecture
+from batchocr.planning.families import read_architecture
 from batchocr.planning.limits import useful_pages_in_flight
 from batchocr.processes.meter import Meter
 from benchmarks.clocks import watch

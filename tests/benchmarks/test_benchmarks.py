@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from batchocr.planning.architecture import read_architecture
+from batchocr.planning.families import read_architecture
 from batchocr.processes.meter import Meter
 from benchmarks.attack import damaged_images, damaged_pdfs, sound
 from benchmarks.gpu import check as gpu_check

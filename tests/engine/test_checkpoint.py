@@ -30,9 +30,10 @@ from batchocr.engine.model.prompt import PromptFormat
 from batchocr.engine.model.weights import WeightReader
 from batchocr.engine.start import find_device, load_engine
 from batchocr.errors import ModelError
-from batchocr.planning.architecture import Architecture, read_architecture
+from batchocr.planning.architecture import Architecture
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, stored_dtype, weight_files
 from batchocr.planning.dtype import VALUE_BYTES
+from batchocr.planning.families import read_architecture
 from batchocr.planning.limits import engine_limits
 from batchocr.processes.engine_messages import LoadModel, UseDevice
 from tests.support.checkpoints import SHAPES, Shape, answers_of, make_checkpoint, oracle
@@ -363,7 +364,7 @@ def linear_weights(folder: Path) -> list[Tensor]:
 
     taken: list[Tensor] = []
     cpu = torch.device("cpu")
-    weights = WeightReader(folder, device=cpu, dtype=torch.float32)
+    weights = WeightReader(folder, read_architecture(folder).names, device=cpu, dtype=torch.float32)
     model = LanguageModel(read_architecture(folder).language, weights, Recorder(cpu), cpu)
     return [model._embeddings, *taken]
 

@@ -48,7 +48,10 @@ LIMITS = EngineLimits(
     num_kv_tokens=40_000,
 )
 ARCHITECTURE = replace(
-    MINERU, vision=replace(MINERU.vision, depth=2), language=replace(MINERU.language, num_layers=2), image_token_id=3
+    MINERU,
+    vision=replace(MINERU.vision, depth=2),
+    language=replace(MINERU.language, num_layers=2),
+    chat=replace(MINERU.chat, image_token_id=3),
 )
 
 
@@ -155,7 +158,7 @@ class Prompts:
     stop_token_ids = frozenset({END})
 
     def encode(self, prompt: str, num_image_tokens: int) -> PromptTokens:
-        image = (ARCHITECTURE.image_token_id,) * num_image_tokens
+        image = (ARCHITECTURE.chat.image_token_id,) * num_image_tokens
         return PromptTokens((1, 2, *image, 4, 5), 2, num_image_tokens)
 
     def decode(self, token_ids: Sequence[int]) -> str:

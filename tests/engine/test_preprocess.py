@@ -16,7 +16,8 @@ from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.resize import resize_bicubic
 from batchocr.engine.model.preprocess import Preprocessor, smart_resize
 from batchocr.engine.model.vision import GREY, patch_projection
-from batchocr.planning.architecture import ImageLimits, read_architecture
+from batchocr.planning.architecture import ImageLimits
+from batchocr.planning.families import read_architecture
 from tests.support.checkpoints import make_checkpoint
 
 SIZES = [  # (from width, height) → (to width, height)

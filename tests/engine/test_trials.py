@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from triton import knobs
 
-from batchocr.engine import backend
+from batchocr.engine import backend, start
 from batchocr.engine.backend import cuda_device, cuda_trials
 from batchocr.engine.backend.attention_kernels import ATTENTION
 from batchocr.engine.backend.base import PagedContext, Segments
@@ -24,9 +25,11 @@ from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.trial import Candidate, Trial, choose, relative_error
 from batchocr.engine.start import load_engine
 from batchocr.errors import EngineError, UsageError
+from batchocr.planning.families import USUAL
 from batchocr.processes.engine_messages import DeviceFound, KernelChoice, LoadModel
 from tests.support.checkpoints import SMALL_LIMITS
 from tests.support.kernel_compilation import kernel_device
+from tests.support.mineru_shape import MINERU
 
 pytestmark = pytest.mark.slow
 
@@ -207,13 +210,16 @@ def test_the_worst_of_all_outputs_counts() -> None:
     assert relative_error((torch.zeros(2),), (torch.zeros(2),)) == 0
 
 
+_VISION, _LANGUAGE = USUAL.shapes
+SHAPES = (_VISION, replace(_LANGUAGE, vocab_size=3000))
+
+
 @pytest.fixture
 def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows, and nothing is timed: how long a candidate takes does not matter here."""
     monkeypatch.setattr(cuda_device, "device_seconds", Timer())
     monkeypatch.setenv("TRITON_CACHE_DIR", "none")
     monkeypatch.setattr(cuda_trials, "ROWS", 16)
-    monkeypatch.setattr(cuda_trials, "_VOCABULARY", 3000)
     monkeypatch.setattr(cuda_trials, "_PATCHES", [324, 76, 4])
     monkeypatch.setattr(cuda_trials, "_DECODED_ROWS", [3])
     monkeypatch.setattr(cuda_trials, "_SAMPLED_ROWS", 3)
@@ -224,6 +230,7 @@ def test_a_gpu_without_room_for_the_trials_is_refused_in_a_sentence(monkeypatch:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(backend, "make_ops", fill)
+    monkeypatch.setattr(start, "read_architecture", lambda folder: MINERU)
     load = LoadModel("", "float32", "auto", SMALL_LIMITS)
     with pytest.raises(UsageError, match="see what else uses the GPU"):
         load_engine(DeviceFound("cpu", ("cpu",), "cuda", 1), load)
@@ -244,7 +251,7 @@ def test_a_rejection_that_cannot_be_meant_is_an_error_that_says_what_there_is(
 ) -> None:
     monkeypatch.setenv("BATCHOCR_REJECT", f"fp8 linear:triton and torch,rms_norm:triton,{entry}")
     with pytest.raises(UsageError, match=f"there is no {entry}; there is .*rms_norm:triton, .*sample:triton"):
-        backend.make_ops("cuda", CPU, torch.float32)
+        backend.make_ops("cuda", CPU, torch.float32, shapes=SHAPES)
 
 
 def test_a_candidate_that_breaks_the_device_ends_the_trials_and_is_named(
@@ -278,7 +285,7 @@ def test_a_candidate_that_breaks_the_device_ends_the_trials_and_is_named(
 
 @pytest.mark.usefixtures("small_cases")
 def test_without_a_gpu_every_operation_ends_as_the_reference() -> None:
-    ops = backend.make_ops("cuda", CPU, torch.float32)
+    ops = backend.make_ops("cuda", CPU, torch.float32, shapes=SHAPES)
     assert isinstance(ops, CudaOps)
     assert {choice.operation for choice in ops.choices} == OPERATIONS
     for choice in ops.choices:
@@ -293,7 +300,7 @@ def test_without_a_gpu_every_operation_ends_as_the_reference() -> None:
 @pytest.mark.usefixtures("small_cases")
 def test_our_kernels_are_right_on_the_cases_they_are_tried_on() -> None:
     with kernel_device(activation, norm, paged_attention, rotary, sampling, vocabulary_piece) as device:
-        trials = CudaTrials(device, torch.float32, lambda call: 1.0)
+        trials = CudaTrials(device, torch.float32, lambda call: 1.0, SHAPES)
         trials.paged_attention()
         trials.rotary()
         trials.rotary_store()
@@ -337,7 +344,7 @@ def test_attention_that_looks_at_wrong_tokens_is_noticed_in_bfloat16(
 
     monkeypatch.setattr(cuda_trials, "PAGED_ATTENTION", [Candidate("mistaken", lambda: attend)])
     monkeypatch.setattr(cuda_trials, "_DECODED_ROWS", [16])
-    trials = CudaTrials(CPU, torch.bfloat16, Timer())
+    trials = CudaTrials(CPU, torch.bfloat16, Timer(), SHAPES)
     trials.paged_attention()
     [choice] = trials.choices
     assert "differs from the reference" in choice.rejected["mistaken"]

@@ -101,7 +101,7 @@ def test_an_engine_whose_detector_fails_once_changes_no_row(
 
 
 _HANGING = """
-import batchocr.pages.protocol.mineru as mineru
+import batchocr.pages.protocol.families.mineru as mineru
 detected = mineru.detected_blocks
 
 def hanging(answer, width, height):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from batchocr.data import FinishReason
-from batchocr.pages.protocol.revision import VERSION
+from batchocr.pages.protocol.families import VERSIONS
 from tests.support.page_reading import Reader, completion, line
 
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
@@ -86,7 +86,7 @@ REASONS: list[FinishReason] = ["stop", "length", "repetition"]
 
 @pytest.mark.parametrize("seed", range(NUM_PAGES))
 def test_no_model_text_makes_a_page_raise_or_holds_it_past_its_deadline(seed: int) -> None:
-    rng = random.Random(f"{VERSION} {seed}")
+    rng = random.Random(f"{VERSIONS['mineru']} {seed}")
     layout = any_layout(rng) if rng.random() < 0.9 else rng.choice(TEXTS)(rng)
     reader = Reader(
         completion(layout, rng.choice(REASONS)),

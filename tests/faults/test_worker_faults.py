@@ -78,7 +78,9 @@ def read(
 ) -> Rows:
     """Read documents through the pipeline, with real workers. on_row: called after each row."""
     documents = [Document(str(path), Path(path).name) for path in paths]
-    setup = Setup(dpi=72, password=None, max_new_tokens=64, penalties=True, memory_bytes=memory_bytes)
+    setup = Setup(
+        dpi=72, password=None, max_new_tokens=64, penalties=True, memory_bytes=memory_bytes, protocol="mineru"
+    )
     rows: list[PageResult] = []
     with WorkerPool(workers, setup, command) as running:
         pipeline = Pipeline(

@@ -132,8 +132,10 @@ def test_a_session_on_a_cpu_has_these_pages_in_flight_unless_told_otherwise() ->
 
 
 def test_only_turning_pages_is_a_setting_that_text_depends_on() -> None:
-    settings = {use: settings_without_model(make_config({"orientation": use})) for use in ("off", "check", "turn")}
-    assert settings["off"] == settings["check"] == settings_without_model(Config())
+    settings = {
+        use: settings_without_model(make_config({"orientation": use}), "mineru") for use in ("off", "check", "turn")
+    }
+    assert settings["off"] == settings["check"] == settings_without_model(Config(), "mineru")
     assert settings["turn"] == settings["off"] | {"orientation": f"turn r{TURNED_PAGES}"}
 
 

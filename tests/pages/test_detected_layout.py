@@ -9,7 +9,7 @@ from PIL import Image
 
 from batchocr.data import Page, Reading
 from batchocr.pages.protocol.detected_layout import BLOCK_TYPES, Box, detected_blocks
-from batchocr.pages.protocol.mineru import MinerUProtocol
+from batchocr.pages.protocol.families.mineru import MinerUProtocol
 from tests.support.detectors import LABELS
 from tests.support.page_reading import Reader
 

@@ -9,8 +9,8 @@ from PIL import Image
 
 from batchocr.data import Block, Page, Reading
 from batchocr.documents.markup.html import block_html
+from batchocr.pages.protocol.families.mineru import MinerUProtocol
 from batchocr.pages.protocol.markdown import figure_parts, to_markdown
-from batchocr.pages.protocol.mineru import MinerUProtocol
 from tests.pages.test_mineru_protocol import mineru_reads
 from tests.support.page_reading import Reader, line
 

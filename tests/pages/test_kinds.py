@@ -66,7 +66,7 @@ def test_formulas_in_an_algorithm_are_formulas_on_a_page_of_html() -> None:
 
 def test_no_other_module_asks_for_a_type_by_its_name() -> None:
     """But for MinerU's protocol and files, whose own names these are, and for the detectors, which give them."""
-    own = {f"pages/{name}.py" for name in ("kinds", "protocol/mineru", "protocol/detected_layout")}
+    own = {f"pages/{name}.py" for name in ("kinds", "protocol/families/mineru", "protocol/detected_layout")}
     own.add("documents/export/mineru.py")
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):

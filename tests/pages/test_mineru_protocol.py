@@ -19,8 +19,9 @@ from mineru_vl_utils.vlm_client import SamplingParams, VlmClient
 from PIL import Image
 
 from batchocr.data import Block, Completion, Page, Sampling
-from batchocr.pages.protocol.mineru import PICTURE_CODE_SEED, MinerUProtocol
-from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS, VERSION
+from batchocr.pages.protocol.families import VERSIONS
+from batchocr.pages.protocol.families.mineru import PICTURE_CODE_SEED, MinerUProtocol
+from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
 from tests.support.page_reading import PROTOCOL, Reader, completion, line, read
 
 # --- against MinerU's own client -------------------------------------------------------------------------------------
@@ -249,4 +250,4 @@ def test_mineru_stays_silent(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_version_names_the_library() -> None:
-    assert re.fullmatch(r"mineru [\d.]+ r\d+", VERSION)
+    assert re.fullmatch(r"mineru [\d.]+ r\d+", VERSIONS["mineru"])

@@ -12,7 +12,7 @@ from PIL import Image
 
 from batchocr.data import Page, Reading
 from batchocr.errors import RefusedError
-from batchocr.pages.protocol.mineru import MAX_READ_AREA, PICTURE_CODE_SEED
+from batchocr.pages.protocol.families.mineru import MAX_READ_AREA, PICTURE_CODE_SEED
 from batchocr.pages.protocol.shortfalls import answer_shortfalls, name_blocks
 from tests.support.page_reading import BLANK, Reader, completion, line, read
 

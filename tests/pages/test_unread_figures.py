@@ -6,7 +6,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from batchocr.data import Page, Reading
-from batchocr.pages.protocol.mineru import MinerUProtocol
+from batchocr.pages.protocol.families.mineru import MinerUProtocol
 from tests.support.page_reading import Reader, line, read
 
 ALL, UPPER, LOWER = "000 000 999 999", "000 000 999 499", "000 500 999 999"

@@ -24,7 +24,7 @@ from batchocr.engine.engine import Engine
 from batchocr.engine.model.preprocess import PatchGrid
 from batchocr.engine.model.vision import VisionModel
 from batchocr.errors import EngineError, ModelError, UsageError
-from batchocr.planning.architecture import read_architecture
+from batchocr.planning.families import read_architecture
 from batchocr.planning.limits import engine_limits
 from batchocr.processes import engines as engines_module
 from batchocr.processes.channel import wait_for

@@ -16,7 +16,7 @@ from batchocr.processes.messages import Began, Ended, FromWorker, OpenDocument, 
 from batchocr.processes.running_clock import RunningClock
 from batchocr.processes.worker import Worker
 
-SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30)
+SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30, protocol="mineru")
 
 
 class WorkerInThisProcess:

@@ -47,7 +47,7 @@ from tests.support.worker_entry import GROWING, draw_page, write_script
 
 pytestmark = pytest.mark.slow
 
-SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30)
+SETUP = Setup(dpi=100, password=None, max_new_tokens=8, penalties=True, memory_bytes=2**30, protocol="mineru")
 DEADLINE_S = 30.0
 ROOT = Path(__file__).resolve().parents[2]
 

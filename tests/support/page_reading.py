@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from PIL import Image
 
 from batchocr.data import Completion, FinishReason, Page, Reading, Request
-from batchocr.pages.protocol.mineru import MinerUProtocol
+from batchocr.pages.protocol.families.mineru import MinerUProtocol
 
 PROTOCOL = MinerUProtocol(max_new_tokens=4096, penalties=True)
 BLANK = Page(Image.new("RGB", (200, 300), "white"), 72)

@@ -199,7 +199,7 @@ def _load(module: str) -> None:
 
         import batchocr.engine.serve
     else:
-        import batchocr.pages.protocol.mineru
+        import batchocr.pages.protocol.families.mineru
         import batchocr.pages.serve  # noqa: F401
 
 

@@ -28,17 +28,14 @@ from batchocr.engine.backend.cuda import (
 )
 from batchocr.engine.backend.reference import Ops, activate
 from batchocr.engine.backend.trial import Candidate, Trial, choose, triton_kernel
+from batchocr.planning.families import USUAL, Shapes
 from batchocr.processes.engine_messages import KernelChoice
 
 Operation = TypeVar("Operation")
 Timer = Callable[[Callable[[], object]], float]
 
 _EPS = 1e-6
-# MinerU2.5's widths.
-_VIT_HEADS, _VIT_HEAD_DIM, _VIT_WIDTH, _VIT_MLP = 16, 80, 1280, 5120
-_LLM_HEADS, _LLM_KV_HEADS, _LLM_HEAD_DIM, _LLM_WIDTH, _LLM_MLP = 14, 2, 64, 896, 4864
-_LLM_SPLIT = [_LLM_HEADS, _LLM_KV_HEADS, _LLM_KV_HEADS]
-_VOCABULARY, _MAX_OUTPUT = 151_936, 64
+_MAX_OUTPUT = 64
 ROWS = 4000
 _GRAPHS = "decoding in a CUDA graph"
 _TABLE_COLUMNS = 512
@@ -57,8 +54,10 @@ _FP8_STEP = 0.08
 class CudaTrials:
     """Compares the candidates for one operation after the other, and records each choice in `choices`."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, timer: Timer) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype, timer: Timer, shapes: Shapes = USUAL.shapes) -> None:
         self.choices: list[KernelChoice] = []
+        self._vision, self._language = shapes
+        self._split = [self._language.num_heads, *[self._language.num_kv_heads] * 2]
         self._device = device
         self._dtype = dtype
         self._timer = timer
@@ -87,8 +86,8 @@ class CudaTrials:
     def attention(self) -> Attention:
         prompts = [number // 4 + 30 for number in _PATCHES]
         images, texts = (Segments.of(lengths, lambda ends: ends.to(self._device)) for lengths in (_PATCHES, prompts))
-        vision = self._random(sum(_PATCHES), 3 * _VIT_HEADS, _VIT_HEAD_DIM).chunk(3, dim=1)
-        language = self._random(sum(prompts), sum(_LLM_SPLIT), _LLM_HEAD_DIM).split(_LLM_SPLIT, dim=1)
+        vision = self._random(sum(_PATCHES), 3 * self._vision.num_heads, self._vision.head_dim).chunk(3, dim=1)
+        language = self._random(sum(prompts), sum(self._split), self._language.head_dim).split(self._split, dim=1)
 
         def run(attend: Attention) -> tuple[Tensor, ...]:
             (vision_q, vision_k, vision_v), (q, k, v) = vision, language
@@ -112,14 +111,14 @@ class CudaTrials:
         needed = [-(-length // block_size) for length in lengths]
         scattered = 1 + torch.randperm(sum(needed), generator=self._generator, device=self._device, dtype=torch.int32)
         tables = [F.pad(blocks, (0, _TABLE_COLUMNS - len(blocks))) for blocks in scattered.split(needed)]
-        q = self._random(len(lengths), _LLM_HEADS, _LLM_HEAD_DIM)
-        cache = self._random(2, 1 + sum(needed), block_size, _LLM_KV_HEADS, _LLM_HEAD_DIM)
+        q = self._random(len(lengths), self._language.num_heads, self._language.head_dim)
+        cache = self._random(2, 1 + sum(needed), block_size, self._language.num_kv_heads, self._language.head_dim)
         lengths_there = torch.tensor(lengths, dtype=torch.int32, device=self._device)
         return q, cache, PagedContext(torch.stack(tables), lengths_there)
 
     def rotary(self) -> Rotary:
-        qkv = self._random(ROWS, 3, _VIT_HEADS, _VIT_HEAD_DIM)
-        cos, sin = self._random(2, ROWS, _VIT_HEAD_DIM // 2, dtype=torch.float32)
+        qkv = self._random(ROWS, 3, self._vision.num_heads, self._vision.head_dim)
+        cos, sin = self._random(2, ROWS, self._vision.head_dim // 2, dtype=torch.float32)
 
         def run(turn: Rotary) -> tuple[Tensor, ...]:
             q, k, _ = qkv.clone().unbind(1)
@@ -129,20 +128,22 @@ class CudaTrials:
 
     def rotary_store(self) -> RotaryStore:
         tokens = ROWS // 2
-        qkv = self._random(tokens, sum(_LLM_SPLIT), _LLM_HEAD_DIM)
-        cos, sin = self._random(2, tokens, _LLM_HEAD_DIM // 2, dtype=torch.float32)
+        qkv = self._random(tokens, sum(self._split), self._language.head_dim)
+        cos, sin = self._random(2, tokens, self._language.head_dim // 2, dtype=torch.float32)
         slots = torch.randperm(64 * 40, generator=self._generator, device=self._device)[:tokens]
 
         def run(turn_and_store: RotaryStore) -> tuple[Tensor, ...]:
-            cache = torch.zeros(2, 40, 64, _LLM_KV_HEADS, _LLM_HEAD_DIM, dtype=self._dtype, device=self._device)
-            q, k, v = qkv.clone().split(_LLM_SPLIT, dim=1)
+            cache = torch.zeros(
+                2, 40, 64, self._language.num_kv_heads, self._language.head_dim, dtype=self._dtype, device=self._device
+            )
+            q, k, v = qkv.clone().split(self._split, dim=1)
             return (*turn_and_store(q, k, v, cos, sin, cache, slots), cache)
 
         candidates = [triton_kernel("rotary", "rotary_store_")]
         return self._choose("rotary_store", candidates, self._reference.rotary_store, run)
 
     def rms_norm(self) -> Callable[[Tensor, Tensor, float], Tensor]:
-        x, weight = self._random(ROWS, _LLM_WIDTH), self._random(_LLM_WIDTH)
+        x, weight = self._random(ROWS, self._language.width), self._random(self._language.width)
         candidates = [triton_kernel("norm", "rms_norm")]
         return self._choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
 
@@ -165,27 +166,34 @@ class CudaTrials:
         def reference(x: Tensor, bias: Tensor) -> Tensor:
             return activate(x + bias, "quick_gelu")
 
-        x, bias = self._random(ROWS, _VIT_MLP), self._random(_VIT_MLP)
+        x, bias = self._random(ROWS, self._vision.mlp_width), self._random(self._vision.mlp_width)
         candidates = [triton_kernel("activation", "quick_gelu_bias_")]
         return self._choose("quick_gelu", candidates, reference, lambda apply: (apply(x.clone(), bias),))
 
     def silu_mul(self) -> Callable[[Tensor], Tensor]:
-        gate_up = self._random(ROWS, 2 * _LLM_MLP)
+        gate_up = self._random(ROWS, 2 * self._language.mlp_width)
         candidates = [triton_kernel("activation", "silu_mul")]
         return self._choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
 
     def sample(self) -> Sample:
         count = _SAMPLED_ROWS
         # float32, so that no two scores are equal and the choice is unique; in the run's own type, one stands out.
-        logits = self._random(count, _VOCABULARY, dtype=torch.float32)
-        rounded = self._random(count, _VOCABULARY)
+        logits = self._random(count, self._language.vocab_size, dtype=torch.float32)
+        rounded = self._random(count, self._language.vocab_size)
         rounded.diagonal().fill_(8.0)
         index = torch.arange(count, device=self._device)
 
         def run(sample: Sample) -> tuple[Tensor, ...]:
-            rows = _sampler_rows(count + 1, self._device)
+            rows = _sampler_rows(count + 1, self._language.vocab_size, self._device)
             steps = [sample(logits.clone(), index, rows, _MAX_OUTPUT) for _ in range(3)]
-            steps.append(sample(rounded.clone(), index, _sampler_rows(count + 1, self._device), _MAX_OUTPUT))
+            steps.append(
+                sample(
+                    rounded.clone(),
+                    index,
+                    _sampler_rows(count + 1, self._language.vocab_size, self._device),
+                    _MAX_OUTPUT,
+                )
+            )
             return (*(value for step in steps for value in step), rows.length[:count])
 
         candidates = [triton_kernel("sampling", "sample")]
@@ -199,7 +207,7 @@ class CudaTrials:
             "patches",
             [Candidate("triton", lambda: partial(triton_kernel("preprocess", "patches").load(), device=self._device))],
             self._reference.patches,
-            lambda cut: (cut(images, plans, 14, 2),),
+            lambda cut: (cut(images, plans, self._vision.patch_size, self._vision.merge_size),),
             max_error=0.0,
         )
 
@@ -210,8 +218,8 @@ class CudaTrials:
 
     def _fp8_linear(self) -> fp8.QuantizeRows | None:
         """Quantises the rows that go into a linear layer in fp8; None if the GPU has no such layers."""
-        x = self._random(ROWS, _VIT_WIDTH)
-        layer = Affine(self._random(_VIT_MLP, _VIT_WIDTH), self._random(_VIT_MLP))
+        x = self._random(ROWS, self._vision.width)
+        layer = Affine(self._random(self._vision.mlp_width, self._vision.width), self._random(self._vision.mlp_width))
         linears: dict[fp8.QuantizeRows | None, Linear] = {None: PlainLinear(layer)}
 
         def run(quantize: fp8.QuantizeRows | None) -> tuple[Tensor, ...]:
@@ -219,7 +227,7 @@ class CudaTrials:
                 linears[quantize] = fp8.Fp8Linear(layer, quantize)
             return (linears[quantize](x),)
 
-        # Three mantissa bits in both operands: errors of a few per cent, averaged over 1,280 values.
+        # Three mantissa bits in both operands: errors of a few per cent, averaged over a row.
         candidate: Candidate[Any] = Candidate("triton and torch", triton_kernel("quantize", "quantize_rows").load)
         return self._choose(FP8_OPERATIONS[0], [candidate], None, run, max_error=0.05, needed_for="--vit-dtype fp8")
 
@@ -235,7 +243,7 @@ class CudaTrials:
         return self._choose(FP8_OPERATIONS[1], candidates, fp8.add_layer_norm_quantize_, run, max_error=_FP8_STEP)
 
     def _fp8_gelu(self) -> fp8.GeluBiasQuantize:
-        x, bias = self._random(ROWS, _VIT_MLP), self._random(_VIT_MLP)
+        x, bias = self._random(ROWS, self._vision.mlp_width), self._random(self._vision.mlp_width)
 
         def run(gelu: fp8.GeluBiasQuantize) -> tuple[Tensor, ...]:
             quantized = [gelu(x.clone(), bias, quick) for quick in (True, False)]
@@ -246,8 +254,8 @@ class CudaTrials:
 
     def _norm_case(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Rows of a product, those of a residual, and a norm's weight and bias, at the ViT's width."""
-        x, residual = self._random(ROWS, _VIT_WIDTH), self._random(ROWS, _VIT_WIDTH)
-        return x, residual, self._random(_VIT_WIDTH), self._random(_VIT_WIDTH)
+        x, residual = self._random(ROWS, self._vision.width), self._random(ROWS, self._vision.width)
+        return x, residual, self._random(self._vision.width), self._random(self._vision.width)
 
     def _choose(
         self,
@@ -276,9 +284,9 @@ def _decoded_lengths(rows: int) -> list[int]:
     return [4000, 1, 64, 65, *lengths[4:]]
 
 
-def _sampler_rows(num_rows: int, device: torch.device) -> SamplerRows:
+def _sampler_rows(num_rows: int, vocab_size: int, device: torch.device) -> SamplerRows:
     """Rows of sequences with every rule set and no output yet."""
-    rows = SamplerRows.empty(num_rows, _VOCABULARY, _MAX_OUTPUT, device)
+    rows = SamplerRows.empty(num_rows, vocab_size, _MAX_OUTPUT, device)
     for setting, value in ((rows.presence, 1.0), (rows.frequency, 0.05), (rows.ngram_size, 2)):
         setting.fill_(value)
     return rows

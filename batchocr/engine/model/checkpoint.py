@@ -14,7 +14,8 @@ from batchocr.engine.model.preprocess import Preprocessor
 from batchocr.engine.model.prompt import PromptFormat
 from batchocr.engine.model.vision import VisionModel
 from batchocr.engine.model.weights import WeightReader
-from batchocr.planning.architecture import Architecture, read_architecture
+from batchocr.planning.architecture import Architecture
+from batchocr.planning.families import read_architecture
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def load_model(folder: Path, *, device: Device, dtype: torch.dtype, ops: Ops, vi
     vision_ops: for the vision model, if it has its own.
     """
     architecture = read_architecture(folder)
-    weights = WeightReader(folder, device=device.torch_device, dtype=dtype)
+    weights = WeightReader(folder, architecture.names, device=device.torch_device, dtype=dtype)
     return Model(
         architecture=architecture,
         preprocessor=Preprocessor(architecture.vision, architecture.images, ops),

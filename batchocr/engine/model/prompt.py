@@ -13,8 +13,6 @@ from jinja2 import TemplateError
 from batchocr.errors import ModelError
 from batchocr.planning.architecture import Architecture, read_json
 
-SYSTEM_PROMPT = "You are a helpful assistant."
-
 _TEMPLATE_ERRORS = (
     *(TemplateError, TypeError, ValueError),
     *(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError),
@@ -38,14 +36,15 @@ class PromptFormat:
 
     def __init__(self, folder: Path, architecture: Architecture) -> None:
         self._tokenizer = _load_tokenizer(folder)
-        self._image_token_id = architecture.image_token_id
+        self._system = architecture.chat.system
+        self._image_token_id = architecture.chat.image_token_id
         self._check_vocabulary(folder, architecture)
         self.stop_token_ids, self._silent_token_ids = self._read_special_tokens(folder)
         self._template_ids = lru_cache(maxsize=64)(self._apply_template)
         self.encode("", num_image_tokens=1)  # a broken template fails now, not in the middle of a run
 
     def encode(self, prompt: str, num_image_tokens: int) -> PromptTokens:
-        """The chat with the system prompt, one image and this text, up to where the answer begins."""
+        """The chat with the system prompt, if there is one, one image and this text, up to where the answer begins."""
         before, after = self._template_ids(prompt)
         image = (self._image_token_id,) * num_image_tokens
         return PromptTokens((*before, *image, *after), len(before), num_image_tokens)
@@ -57,10 +56,8 @@ class PromptFormat:
 
     def _apply_template(self, prompt: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The token ids before and after the image."""
-        chat = [
-            {"role": "system", "content": SYSTEM_PROMPT},
-            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]},
-        ]
+        chat: list[dict[str, Any]] = [{"role": "system", "content": self._system}] if self._system else []
+        chat.append({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]})
         try:
             text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         except _TEMPLATE_ERRORS as error:

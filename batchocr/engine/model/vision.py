@@ -19,7 +19,6 @@ from batchocr.engine.model.rope import inverse_frequencies, vision_positions
 from batchocr.engine.model.weights import WeightReader
 from batchocr.planning.architecture import ImageLimits, VisionShape
 
-_NORM_EPS = 1e-6
 GREY = 128
 """Taken from every byte before the patch projection; the differences are exact in bfloat16."""
 
@@ -43,7 +42,7 @@ class _VisionLayer:
             mlp=ops.mlp(
                 weights.take_affine(f"{name}.mlp.fc1", shape.mlp_width, width),
                 weights.take_affine(f"{name}.mlp.fc2", width, shape.mlp_width),
-                "quick_gelu",
+                shape.activation,
             ),
         )
 
@@ -87,7 +86,7 @@ class VisionModel:
         x = self._embed(patches.to(self._dtype).sub_(GREY))
         norm = self._layers[0].norm1
         assert norm.bias is not None
-        normed: Rows = self._ops.layer_norm(x, norm.weight, norm.bias, _NORM_EPS)
+        normed: Rows = self._ops.layer_norm(x, norm.weight, norm.bias, self.shape.norm_eps)
         for number, (layer, (norm, following)) in enumerate(zip(self._layers, self._behind, strict=True)):
             if number:
                 yield
@@ -108,7 +107,7 @@ class VisionModel:
     def _then_norm(
         self, layer: Linear, x: Rows, residual: Tensor, norm: Affine, following: Linear | None
     ) -> tuple[Tensor, Rows]:
-        return self._ops.then_layer_norm(layer, x, residual, norm=norm, eps=_NORM_EPS, following=following)
+        return self._ops.then_layer_norm(layer, x, residual, norm=norm, eps=self.shape.norm_eps, following=following)
 
     def _rotary_tables(self, grids: Sequence[PatchGrid]) -> tuple[Tensor, Tensor]:
         """Cos and sin, each [patches, head_dim / 2]. Half the frequencies rotate with the row, half with the column."""

@@ -12,19 +12,19 @@ from torch import Tensor
 
 from batchocr.engine.backend.base import Affine
 from batchocr.errors import ModelError
+from batchocr.planning.architecture import Renaming
 from batchocr.planning.checkpoint_files import open_weights, weight_files
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class WeightReader:
-    """Hands out tensors by canonical name: `visual.…`, `language_model.…` or `lm_head.weight`.
+    """Hands out tensors by the names that the model asks for: `visual.…`, `language_model.…` or `lm_head.weight`.
 
-    Older checkpoints store `visual.…` and `model.layers.…`, newer ones `model.visual.…` and
-    `model.language_model.layers.…`.
+    names: what stored names begin with, as in `Architecture`.
     """
 
-    def __init__(self, folder: Path, *, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, folder: Path, names: Renaming, *, device: torch.device, dtype: torch.dtype) -> None:
         self._folder = folder
         self._device = device
         self._dtype = dtype
@@ -33,7 +33,7 @@ class WeightReader:
         for file_name in weight_files(folder):
             self._files[file_name] = opened = open_weights(folder / file_name, "pt")
             for stored_name in opened.keys():  # noqa: SIM118 (a handle of safetensors, no mapping)
-                self._where[_canonical(stored_name)] = (file_name, stored_name)
+                self._where[_renamed(stored_name, names)] = (file_name, stored_name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._where
@@ -64,8 +64,5 @@ class WeightReader:
         return Affine(self.take(f"{name}.weight", shape), self.take(f"{name}.bias", shape[:1]))
 
 
-def _canonical(name: str) -> str:
-    name = name.removeprefix("model.")
-    if name.startswith(("visual.", "language_model.", "lm_head.")):
-        return name
-    return f"language_model.{name}"
+def _renamed(name: str, names: Renaming) -> str:
+    return next((ours + name.removeprefix(stored) for stored, ours in names if name.startswith(stored)), name)

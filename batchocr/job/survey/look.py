@@ -87,7 +87,7 @@ def open_documents(documents: Sequence[Document], config: Config, *, workers: in
 
 def _pool(config: Config, workers: int) -> WorkerPool:
     """Workers that read nothing, and start sooner without the model's protocol."""
-    return WorkerPool(max(1, workers), replace(Setup.of(config), protocol="none"))
+    return WorkerPool(max(1, workers), Setup.of(config))
 
 
 def spread(items: Sequence[int], most: int) -> list[int]:

@@ -232,7 +232,7 @@ def _within(found: Documents, setup: Setup, known: Known | None) -> dict[str, Wi
     containers = [document for document in map(found.__getitem__, places) if not document.problem]
     within = {each.container.path: each for each in known(containers)} if containers and known else {}
     if unknown := [document for document in containers if document.path not in within]:
-        with WorkerPool(min(len(unknown), usable_cores()), replace(setup, protocol="none")) as pool:
+        with WorkerPool(min(len(unknown), usable_cores()), setup) as pool:
             within |= {each.container.path: each for each in list_within(unknown, pool)}
     return within
 

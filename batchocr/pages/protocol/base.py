@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Protocol, TypeAlias
 
 from batchocr.data import Completion, Page, Reading, Request
 
 Reader: TypeAlias = Generator[list[Request], list[Completion], Reading]
 """Yields a batch of requests, is sent their completions in the same order, returns the reading."""
+
+
+class ReadBlock(Protocol):
+    """A block while a protocol reads it, whatever it keeps it in."""
+
+    type: str
+    bbox: Sequence[float]
+    angle: int | None
+    content: str | None
 
 
 class PageProtocol(Protocol):

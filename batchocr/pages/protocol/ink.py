@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -65,7 +65,7 @@ class Ink:
             outside.paste(0, self._place(box, border=1))  # letters often reach over the edge of their box
         return round(_count(outside) / self._num_marks, 4)
 
-    def fills(self, box: Box) -> bool:
+    def fills(self, box: Sequence[float]) -> bool:
         """Whether a box has as much ink as one with text: more than specks, or than the edges of its neighbours."""
         crop = self._marks.crop(self._place(box, border=0))
         return _count(crop) >= max(_LEAST_SAMPLES, _LEAST_SHARE * crop.width * crop.height)
@@ -84,7 +84,7 @@ class Ink:
         in_lines = (sum(num for _, num in lines_in(side, strip)) for side in (marks, marks.T) for strip in _STRIPS)
         return max(in_lines) > least_share * int(marks.sum())
 
-    def _place(self, box: Box, *, border: int) -> tuple[int, int, int, int]:
+    def _place(self, box: Sequence[float], *, border: int) -> tuple[int, int, int, int]:
         """The samples of a box, with so many more on each side."""
         width, height = self._marks.size
         x0, y0, x1, y1 = box

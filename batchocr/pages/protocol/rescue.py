@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from mineru_vl_utils.structs import ContentBlock
 from rapidfuzz.distance import Levenshtein
 
 from batchocr.data import Completion, Page
 from batchocr.pages.kinds import kind_of
 from batchocr.pages.protocol.agreement import letters_compared
+from batchocr.pages.protocol.base import ReadBlock
 from batchocr.pages.protocol.trusted_text import PlainText, TrustedText
 
 _LEAST_LETTERS, _LEAST_OF_FONT, _LEAST_OF_DIGITS = 20, 5, 0
@@ -39,7 +39,7 @@ def is_lost(completion: Completion) -> bool:
     return completion.error is not None or completion.finish_reason != "stop"
 
 
-def rescued_texts(asked: Sequence[ContentBlock], completions: Sequence[Completion], page: Page) -> dict[int, str]:
+def rescued_texts(asked: Sequence[ReadBlock], completions: Sequence[Completion], page: Page) -> dict[int, str]:
     """The page's own text of blocks whose answers are lost, by their number among `asked`. page: with its glyphs."""
     trusted = TrustedText(page.glyphs, page.image)
     evidence = _Evidence()
@@ -56,7 +56,7 @@ def rescued_texts(asked: Sequence[ContentBlock], completions: Sequence[Completio
     }
 
 
-def has_running_text(block: ContentBlock) -> bool:
+def has_running_text(block: ReadBlock) -> bool:
     """Whether the letters that stand in a block, lines joined, can be its text."""
     kind = kind_of(block.type)
     return kind.is_as_printed and not kind.holds and not block.angle

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Final
-
-_MINERU: Final = 18
-"""Goes up with every change that may alter the text of a page, or its status: in `mineru` and what it uses, or in the
-engine's rules against loops."""
-
-VERSION: Final = f"mineru {version('mineru-vl-utils')} r{_MINERU}"
 
 DETECTED_LAYOUT: Final = 1
 """Goes up with every change in `detected_layout` that may alter the blocks of a page."""

@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from mineru_vl_utils.structs import ContentBlock
-
 from batchocr.data import Completion, counted
 from batchocr.pages.kinds import kind_of
+from batchocr.pages.protocol.base import ReadBlock
 from batchocr.pages.protocol.ink import Ink
 
 _MAX_NAMED = 10
@@ -19,8 +18,6 @@ _MODEL_TOKEN: Final = re.compile(r"<(?:[flrux]cel|ecel|nl)>|<\|[a-z_]+\|>")
 """A token of the model's own: of a table's structure, or a special one. No text of a page has it, but by chance."""
 
 _NO_TEXT: Final = "[Non-Text]"
-COMPLETION: Final = "_batchocr_completion"
-"""Our key on a ContentBlock: post-processing reorders, drops and replaces blocks, but keeps foreign keys."""
 
 
 def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, max_area: float, ink: Ink) -> list[str]:
@@ -55,14 +52,19 @@ def answer_shortfalls(answers: Sequence[tuple[Completion, int | None]]) -> list[
     return found
 
 
-def block_shortfalls(blocks: Sequence[ContentBlock], unparsed_tables: Sequence[int], ink: Ink) -> list[str]:
-    """What is wrong with what a page's blocks hold. unparsed_tables: indices of those whose text is no table."""
+def block_shortfalls(
+    blocks: Sequence[tuple[ReadBlock, Completion | None]], unparsed_tables: Sequence[int], ink: Ink
+) -> list[str]:
+    """What is wrong with what a page's blocks hold, each given with its answer, if it has one. unparsed_tables: indices
+    of those whose text is no table."""
     found = []
     if unparsed_tables:
         found.append(f"{name_blocks(unparsed_tables, 'table')} could not be parsed")
-    if empty := [index for index, block in enumerate(blocks) if _is_empty(block) and ink.fills(block.bbox)]:
+    if empty := [
+        index for index, (block, answer) in enumerate(blocks) if _is_empty(block, answer) and ink.fills(block.bbox)
+    ]:
         found.append(f"nothing was read in {name_blocks(empty)}, though there is ink")
-    if leaking := [index for index, block in enumerate(blocks) if _leaks_tokens(block)]:
+    if leaking := [index for index, (block, _) in enumerate(blocks) if _leaks_tokens(block)]:
         found.append(f"the model's own tokens are in {name_blocks(leaking)}")
     return found
 
@@ -81,12 +83,12 @@ def name_blocks(places: Sequence[int | None], noun: str = "block") -> str:
     return f"{noun if len(numbers) == 1 else f'{noun}s'} {listed}{left_out}"
 
 
-def is_unparsed(block: ContentBlock) -> bool:
+def is_unparsed(block: ReadBlock, completion: Completion | None) -> bool:
     """Whether the model gave text for this table that did not become HTML."""
     return (
         kind_of(block.type).role == "table"
-        and COMPLETION in block
-        and block[COMPLETION].text.strip() not in ("", _NO_TEXT)
+        and completion is not None
+        and completion.text.strip() not in ("", _NO_TEXT)
         and not (block.content or "").startswith("<table")
     )
 
@@ -98,10 +100,9 @@ def field_of(answer: str, name: str) -> str:
     return value.strip() if end else ""
 
 
-def _is_empty(block: ContentBlock) -> bool:
+def _is_empty(block: ReadBlock, completion: Completion | None) -> bool:
     """Whether nothing was read in this block, though the model did not say that there is no text, and nothing else is
     known to have gone wrong with it."""
-    completion: Completion | None = block.get(COMPLETION)
     return (
         completion is not None
         and completion.error is None
@@ -111,6 +112,6 @@ def _is_empty(block: ContentBlock) -> bool:
     )
 
 
-def _leaks_tokens(block: ContentBlock) -> bool:
+def _leaks_tokens(block: ReadBlock) -> bool:
     """Whether the text of a block that is no table has tokens of the model's own."""
     return kind_of(block.type).role != "table" and _MODEL_TOKEN.search(block.content or "") is not None

@@ -38,7 +38,6 @@ from batchocr.pages.protocol.markdown import to_markdown
 from batchocr.pages.protocol.rescue import has_running_text, is_lost, rescued_texts
 from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
 from batchocr.pages.protocol.shortfalls import (
-    COMPLETION,
     answer_shortfalls,
     block_shortfalls,
     field_of,
@@ -46,6 +45,7 @@ from batchocr.pages.protocol.shortfalls import (
     layout_shortfalls,
 )
 from batchocr.pages.protocol.trusted_text import TrustedText
+from batchocr.processes.messages import Setup
 
 PICTURE_CODE_SEED: Final = 0
 """Seed of the codes drawn over pictures inside tables: always the same, so that a page reads the same every time."""
@@ -57,8 +57,21 @@ looping one a hundred times, which no memory would hold."""
 _TRUSTED: Final = "_batchocr_trusted"
 """Our key on a ContentBlock whose text is the page's own, which it holds."""
 
+_COMPLETION: Final = "_batchocr_completion"
+"""Our key on a ContentBlock: post-processing reorders, drops and replaces blocks, but keeps foreign keys."""
+
 _UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
 """Too long for `int`. Coordinates end at 1000, so MinerU would skip such a box anyway."""
+
+
+def protocol(setup: Setup) -> MinerUProtocol:
+    """The protocol with the options of a run."""
+    return MinerUProtocol(
+        max_new_tokens=setup.max_new_tokens,
+        penalties=setup.penalties,
+        read_figures=setup.figures == "read",
+        detector=setup.detector,
+    )
 
 
 class MinerUProtocol:
@@ -168,7 +181,7 @@ class MinerUProtocol:
     ) -> Reading:
         shortfalls = layout_shortfalls(layout, len(blocks), num_surplus, MAX_READ_AREA, ink)
         for block, completion in zip(asked, completions, strict=True):
-            block[COMPLETION] = completion
+            block[_COMPLETION] = completion
             block.content = completion.text if completion.error is None else None
         for number, text in rescued.items():
             asked[number][_TRUSTED] = text
@@ -178,14 +191,14 @@ class MinerUProtocol:
                 block.content = ""  # a None in an equation_block would end all post-processing of the page
         pictures = {id(block): block.get(TABLE_IMAGE_TOKEN_MAP_KEY) for block in blocks}  # gone after post-processing
         processed = self._helper.post_process(blocks)
-        unparsed = [index for index, block in enumerate(processed) if is_unparsed(block)]
+        unparsed = [index for index, block in enumerate(processed) if is_unparsed(block, block.get(_COMPLETION))]
         for index in unparsed:  # of some, MinerU drops the text
             table = processed[index]
-            text = table[COMPLETION].text
+            text = table[_COMPLETION].text
             table.content = field_of(text, "content") or replace_table_image_tokens(text, pictures[id(table)])
         places = enumerate(zip(completions, _places(asked, blocks, processed), strict=True))
         shortfalls += answer_shortfalls([answer for number, answer in places if number not in rescued])
-        shortfalls += block_shortfalls(processed, unparsed, ink)
+        shortfalls += block_shortfalls([(block, block.get(_COMPLETION)) for block in processed], unparsed, ink)
         read = tuple(_to_block(block) for block in processed)
         answers = [layout, *completions]
         ink_in_figures, writing_in_figures = shares_in_figures(read, ink)
@@ -195,7 +208,7 @@ class MinerUProtocol:
             image_tokens=sum(answer.image_tokens for answer in answers),
             output_tokens=sum(answer.output_tokens for answer in answers),
             error_message="; ".join(shortfalls) or None,
-            rescued_blocks=sum(_TRUSTED in block and COMPLETION in block for block in processed),
+            rescued_blocks=sum(_TRUSTED in block and _COMPLETION in block for block in processed),
             ink_outside=ink.share_outside(block.bbox for block in read),
             ink_in_figures=ink_in_figures,
             writing_in_figures=writing_in_figures,
@@ -283,7 +296,7 @@ def _to_block(block: ContentBlock) -> Block:
         merge_prev=block.get("merge_prev", False),
         text_source=("page" if _TRUSTED in block else "model") if block.content else None,
     )
-    completion: Completion | None = block.get(COMPLETION)
+    completion: Completion | None = block.get(_COMPLETION)
     if completion is None or completion.error is not None:
         return unread
     return replace(

@@ -1,0 +1,23 @@
+"""The protocols of families of models: a module each, named in `planning/families`, with a function `protocol`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import Final, cast
+
+from batchocr.pages.protocol.base import PageProtocol
+from batchocr.processes.messages import Setup
+
+_MINERU: Final = 18
+"""Goes up with every change that may alter the text of a page, or its status: in `mineru` and what it uses, or in the
+engine's rules against loops."""
+
+VERSIONS: Final = {"mineru": f"mineru {version('mineru-vl-utils')} r{_MINERU}"}
+"""What rows depend on in each module, for a run that loads none of them."""
+
+
+def make_protocol(setup: Setup) -> PageProtocol:
+    """The protocol that the setup names."""
+    module = import_module(f"{__name__}.{setup.protocol}")  # takes most of a worker's start
+    return cast(PageProtocol, module.protocol(setup))

@@ -1,0 +1,58 @@
+"""The families of models that batchocr runs: a row each, by the `model_type` in a checkpoint's config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from batchocr.errors import ModelError
+from batchocr.planning.architecture import Architecture, LanguageShape, VisionShape, read_json
+from batchocr.planning.families import qwen2_vl
+
+Shapes: TypeAlias = tuple[VisionShape, LanguageShape]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A family of models."""
+
+    name: str
+    """What a checkpoint of it is called in messages."""
+    read: Callable[[Path, Mapping[str, Any]], Architecture]
+    """Reads a checkpoint's configuration."""
+    protocol: str
+    """The module in `pages/protocol/families` that asks the model and puts its answers together."""
+    shapes: Shapes
+    """Of its best known checkpoint."""
+
+
+FAMILIES: Final[Mapping[str, Family]] = {
+    "qwen2_vl": Family("Qwen2-VL, such as MinerU2.5", qwen2_vl.read, "mineru", qwen2_vl.SHAPES),
+}
+
+
+USUAL: Final = FAMILIES["qwen2_vl"]
+"""Where no model is named, kernels and workers are tried as for this one."""
+
+
+def shapes_of(architecture: Architecture) -> Shapes:
+    """The shapes of its two models."""
+    return architecture.vision, architecture.language
+
+
+def read_architecture(folder: Path) -> Architecture:
+    """What the checkpoint in this folder is. Raises a ModelError that says what does not fit."""
+    config = read_json(folder, "config.json")
+    family = FAMILIES.get(str(config.get("model_type")))
+    if family is None:
+        found = config.get("model_type") or ", ".join(config.get("architectures") or []) or "unknown"
+        runs = "; ".join(f"{each.name} (model_type '{model_type}')" for model_type, each in FAMILIES.items())
+        raise ModelError(f"{folder} is a checkpoint of the architecture '{found}'. batchocr runs {runs}")
+    try:
+        return family.read(folder, config)
+    except KeyError as error:
+        raise ModelError(f"{folder / 'config.json'} lacks the field {error}") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ModelError(f"{folder / 'config.json'} holds a value that does not fit: {error}") from error
