@@ -167,7 +167,8 @@ class Pixels:
 class Sampling:
     """How one sequence is decoded: greedily, after these penalties.
 
-    The penalties and the n-gram rule count output tokens, as in vLLM; zero switches one off.
+    As in vLLM, the repetition penalty counts the tokens of the prompt and the answer. The other penalties and the
+    n-gram rule count those of the answer; zero switches one off.
     """
 
     max_new_tokens: Annotated[int, Field(gt=0, lt=2**63)]
@@ -177,6 +178,15 @@ class Sampling:
     loop_check: LoopCheck = "at_once"
     """When an answer that goes in circles ends with `repetition`: at once; only when it has reached its limit, because
     a table with many equal cells looks like a loop; or never."""
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] = 1.0
+    """Divides the scores of tokens that are in the prompt or the answer, if positive; multiplies the others. 1 switches
+    it off."""
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether any score depends on the tokens before it."""
+        rules = self.presence_penalty or self.frequency_penalty or self.no_repeat_ngram_size
+        return bool(rules) or self.repetition_penalty != 1
 
 
 @dataclass(frozen=True, slots=True)

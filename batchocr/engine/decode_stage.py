@@ -248,9 +248,8 @@ class DecodeStage:
 
 
 def _longest(batch: list[Sequence]) -> int:
-    """How many output tokens a sequence has at most, with the next one; 0 if no sequence has a rule about them."""
-    rules = (sequence.sampling for sequence in batch)
-    if not any(rule.presence_penalty or rule.frequency_penalty or rule.no_repeat_ngram_size for rule in rules):
+    """How many output tokens a sequence has at most, with the next one; 0 if no sequence has a rule."""
+    if not any(sequence.sampling.has_rules for sequence in batch):
         return 0
     return max(sequence.num_outputs for sequence in batch) + 1
 

@@ -47,7 +47,7 @@ class Scheduler:
             if not self._cache.grow(sequence.block_table, sequence.num_tokens):
                 break
             self._take_waiting()
-            sequence.row = self._sampler.bind(sequence.sampling)
+            sequence.row = self._sampler.bind(sequence.sampling, sequence.prompt.token_ids)
             admitted.append(sequence)
             self.running.append(sequence)
         return admitted

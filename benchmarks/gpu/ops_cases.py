@@ -170,6 +170,8 @@ def sample(bench: Bench, sequences: int, vocabulary: int, steps: int) -> Case:
     def run(ops: Ops, copy: Copy) -> tuple[Tensor, ...]:
         rows = SamplerRows.empty(len(settings) + 1, vocabulary, steps, bench.device)
         rows.presence[:-1], rows.frequency[:-1] = 1.0, 0.05
+        rows.repetition[:-1:2] = 1.1
+        rows.prompt[:] = torch.arange(rows.prompt.shape[1], device=bench.device) % vocabulary
         rows.ngram_size[:-1] = torch.tensor([one.no_repeat_ngram_size for one in settings], device=bench.device)
         chosen = [ops.sample(copy(logits[step]), index, rows, steps) for step in range(steps)]
         # Relative to ids of 150,000, an id that is off by one would be a negligible error.

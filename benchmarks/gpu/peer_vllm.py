@@ -109,6 +109,7 @@ class VllmEngine:
                 max_tokens=sampling.max_new_tokens,
                 presence_penalty=sampling.presence_penalty,
                 frequency_penalty=sampling.frequency_penalty,
+                repetition_penalty=sampling.repetition_penalty,
             )
             self._engine.add_request(str(request_id), prompt.result(), params)
         return [(int(answer.request_id), _completion(answer)) for answer in self._engine.step() if answer.finished]

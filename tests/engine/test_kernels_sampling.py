@@ -20,12 +20,15 @@ from tests.support.kernel_compilation import Launch, kernel_device
 
 VOCABULARY = 50
 STEPS = 7
+PROMPT = [*range(0, VOCABULARY, 3), 0, 0]
 SETTINGS = [
     Sampling(STEPS),
     Sampling(STEPS, presence_penalty=1.0, frequency_penalty=0.05, no_repeat_ngram_size=100),
     Sampling(STEPS, presence_penalty=0.5, no_repeat_ngram_size=3),
     Sampling(STEPS, presence_penalty=-0.5, no_repeat_ngram_size=2),
     Sampling(STEPS, frequency_penalty=0.5, no_repeat_ngram_size=1),
+    Sampling(STEPS, repetition_penalty=3.0),
+    Sampling(STEPS, repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=0.05, no_repeat_ngram_size=2),
 ]
 
 
@@ -70,7 +73,7 @@ class BothSamplers:
         ]
 
     def bind(self, sampling: Sampling) -> int:
-        first, second = (sampler.bind(sampling) for sampler in self._samplers)
+        first, second = (sampler.bind(sampling, PROMPT) for sampler in self._samplers)
         assert first == second
         return first
 
@@ -95,7 +98,7 @@ def test_choices_and_memory_are_those_of_the_reference_step_by_step(device: torc
     rows = [samplers.bind(setting) for setting in SETTINGS]
     outputs: list[list[int]] = [[] for _ in SETTINGS]
     # A few tokens are favoured, so that sequences would repeat themselves without the rules; the same on any device.
-    favoured = 2 * torch.randn(VOCABULARY, device="cpu")
+    favoured = 1.5 * torch.randn(VOCABULARY, device="cpu")
     changed = torch.zeros(len(SETTINGS))
     order = random.Random(0)
     for step in range(STEPS):
@@ -127,13 +130,17 @@ def test_a_token_that_would_close_a_long_ngram_again_is_not_chosen(device: torch
 def test_the_true_vocabulary_and_blocks_choose_as_the_reference_does(device: torch.device) -> None:
     vocab_size = 151_936
     # In bfloat16 many of these are equal.
-    logits = torch.randn(2, vocab_size).bfloat16()
+    logits = torch.randn(3, vocab_size).bfloat16()
     leading = [row.argsort(descending=True, stable=True)[:600].tolist() for row in logits]
-    settings = Sampling(700, presence_penalty=3.0, frequency_penalty=0.05), Sampling(700, no_repeat_ngram_size=1)
+    settings = (
+        Sampling(700, presence_penalty=3.0, frequency_penalty=0.05),
+        Sampling(700, no_repeat_ngram_size=1),
+        Sampling(700, repetition_penalty=4.0),
+    )
 
     tokens = chosen_by_both(logits, rows_after(list(zip(settings, leading, strict=True)), vocab_size, device))
 
-    assert tokens[0] not in leading[0] and tokens[1] not in leading[1]
+    assert all(token not in first for token, first in zip(tokens, leading, strict=True))
 
 
 def rows_after(begun: list[tuple[Sampling, list[int]]], vocab_size: int, device: torch.device) -> SamplerRows:
@@ -146,6 +153,7 @@ def rows_after(begun: list[tuple[Sampling, list[int]]], vocab_size: int, device:
         rows.suffix[row, : len(output)] = torch.tensor([_common_suffix(output, end) for end in range(len(output))])
         rows.length[row], rows.ngram_size[row] = len(output), setting.no_repeat_ngram_size
         rows.presence[row], rows.frequency[row] = setting.presence_penalty, setting.frequency_penalty
+        rows.repetition[row] = setting.repetition_penalty
     return rows
 
 

@@ -33,6 +33,7 @@ from tests.support.whole_vit import encode
 pytestmark = pytest.mark.slow
 
 MAX_NEW_TOKENS = 34
+PENALTY = 1.3
 PROMPTS = ["\nLayout Detection:", "\nText Recognition:", "\nTable Recognition: please"]
 
 
@@ -89,7 +90,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Case(folder, model, images, prompts, expected)
 
 
-def _generate(folder: Path, images: list[Image.Image], prompts: list[str]) -> list[list[int]]:
+def _generate(
+    folder: Path, images: list[Image.Image], prompts: list[str], repetition_penalty: float = 1.0
+) -> list[list[int]]:
     reference, words = oracle(folder), tokenizer()
     merge = reference.config.vision_config.spatial_merge_size
     answers = []
@@ -113,6 +116,7 @@ def _generate(folder: Path, images: list[Image.Image], prompts: list[str]) -> li
             mm_token_type_ids=token_types,
             max_new_tokens=MAX_NEW_TOKENS,
             do_sample=False,
+            repetition_penalty=repetition_penalty,
         )
         answer = output[0, inputs["input_ids"].shape[1] :].tolist()
         answers.append(answer[:-1] if answer[-1] == words.eos_token_id else answer)
@@ -120,13 +124,21 @@ def _generate(folder: Path, images: list[Image.Image], prompts: list[str]) -> li
 
 
 def run(
-    case: Case, images: list[Image.Image], *, vit: int = 24, llm: int = 24, num_kv_tokens: int = 64_000
+    case: Case,
+    images: list[Image.Image],
+    *,
+    vit: int = 24,
+    llm: int = 24,
+    num_kv_tokens: int = 64_000,
+    penalised: frozenset[int] = frozenset(),
 ) -> tuple[list[str], Meter]:
+    """The answers, and what was counted. penalised: the requests with a repetition penalty."""
     limits = replace(SMALL_LIMITS, vit_batch_size=vit, llm_batch_size=llm, num_kv_tokens=num_kv_tokens)
     engine, meter = Engine(case.model, limits), Meter()
     for index, (image, prompt) in enumerate(zip(images, case.prompts, strict=True)):
         pixels = Pixels(image.height, image.width, bytearray(image.tobytes()))
-        assert engine.submit(index, Request(pixels, prompt, Sampling(MAX_NEW_TOKENS))) is None
+        sampling = Sampling(MAX_NEW_TOKENS, repetition_penalty=PENALTY if index in penalised else 1.0)
+        assert engine.submit(index, Request(pixels, prompt, sampling)) is None
     answers = answers_of(engine, meter)
     return [answers[index].text for index in range(len(images))], meter
 
@@ -143,6 +155,17 @@ def run(
 def test_greedy_tokens_are_those_of_transformers_whatever_the_batches(case: Case, vit: int, llm: int) -> None:
     texts, _ = run(case, case.images, vit=vit, llm=llm)
     assert texts == case.expected
+
+
+def test_a_repetition_penalty_gives_the_tokens_of_transformers_beside_sequences_without_one(case: Case) -> None:
+    penalised = [0, 1, 2, 5, 7]
+    images, prompts = ([each[index] for index in penalised] for each in (case.images, case.prompts))
+    expected = case.expected.copy()
+    for index, answer in zip(penalised, _generate(case.folder, images, prompts, PENALTY), strict=True):
+        expected[index] = case.model.prompts.decode(answer)
+    assert all(expected[index] != case.expected[index] for index in penalised)
+    texts, _ = run(case, case.images, llm=5, penalised=frozenset(penalised))
+    assert texts == expected
 
 
 def test_sequences_put_back_for_lack_of_kv_blocks_end_with_the_same_tokens(case: Case) -> None:

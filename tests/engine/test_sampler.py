@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers import RepetitionPenaltyLogitsProcessor
 
 from batchocr.data import Sampling
 from batchocr.engine.backend.base import SamplerRows
@@ -19,6 +20,7 @@ from batchocr.engine.sampler import Sampler
 
 VOCABULARY = 7
 STEPS = 40
+PROMPT = [2, 4, 4, 4, 6]
 
 
 def new_sampler(num_rows: int) -> Sampler:
@@ -28,10 +30,11 @@ def new_sampler(num_rows: int) -> Sampler:
 
 
 def reference_choice(logits: list[float], sampling: Sampling, output: list[int]) -> int:
-    """The next token, by the rules as vLLM's sampler and MinerU's n-gram processor state them."""
+    """The next token, by the rules as vLLM's sampler, transformers and MinerU's n-gram processor state them."""
     counts = Counter(output)
     scores = []
-    for token, score in enumerate(logits):
+    repetition = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)
+    for token, score in enumerate(repetition(torch.tensor([[*PROMPT, *output]]), torch.tensor([logits]))[0].tolist()):
         score -= sampling.frequency_penalty * counts[token]
         score -= sampling.presence_penalty * (counts[token] > 0)
         scores.append(score)
@@ -50,12 +53,14 @@ SETTINGS = [
     Sampling(STEPS, presence_penalty=0.5, no_repeat_ngram_size=2),
     Sampling(STEPS, no_repeat_ngram_size=3),
     Sampling(STEPS, no_repeat_ngram_size=4, frequency_penalty=0.3),
+    Sampling(STEPS, repetition_penalty=1.5),
+    Sampling(STEPS, repetition_penalty=0.8, presence_penalty=0.5, frequency_penalty=0.05, no_repeat_ngram_size=3),
 ]
 
 
 def test_choices_follow_the_rules_for_a_batch_of_different_settings() -> None:
     sampler = new_sampler(num_rows=8)
-    rows = [sampler.bind(sampling) for sampling in SETTINGS]
+    rows = [sampler.bind(sampling, PROMPT) for sampling in SETTINGS]
     outputs: list[list[int]] = [[] for _ in SETTINGS]
     generator = torch.manual_seed(0)
     # A few tokens are favoured, so that sequences would repeat themselves without the rules.
@@ -77,13 +82,13 @@ def test_choices_follow_the_rules_for_a_batch_of_different_settings() -> None:
 def test_a_row_begins_anew_for_each_sequence(sampling: Sampling) -> None:
     sampler = new_sampler(num_rows=2)
     generator = torch.manual_seed(1)
-    row = sampler.bind(sampling)
+    row = sampler.bind(sampling, PROMPT)
     output: list[int] = []
     for step in range(STEPS):
         logits = torch.randn(1, VOCABULARY, generator=generator)
         if step % 8 == 7:
             sampler.release(row)
-            row, output = sampler.bind(sampling), []
+            row, output = sampler.bind(sampling, PROMPT), []
         tokens, _ = sampler.sample(logits.clone(), torch.tensor([row]), len(output) + 1)
         assert tokens.tolist() == [reference_choice(logits[0].tolist(), sampling, output)]
         output += tokens.tolist()
@@ -91,8 +96,8 @@ def test_a_row_begins_anew_for_each_sequence(sampling: Sampling) -> None:
 
 def test_a_row_that_was_given_back_before_it_was_used_begins_for_the_next_sequence_alone() -> None:
     sampler = new_sampler(num_rows=2)
-    sampler.release(sampler.bind(SETTINGS[1]))
-    rows = [sampler.bind(SETTINGS[2]), sampler.bind(SETTINGS[0])]
+    sampler.release(sampler.bind(SETTINGS[1], PROMPT))
+    rows = [sampler.bind(SETTINGS[2], PROMPT), sampler.bind(SETTINGS[0], PROMPT)]
     logits = torch.tensor([[3.0, 2.9, 2.8, 2.7, 3.5, 3.6, 0.1]]).repeat(2, 1)
     chosen = [sampler.sample(logits.clone(), torch.tensor(rows), step)[0] for step in (1, 2)]
     assert torch.stack(chosen).tolist() == [[5, 5], [4, 5]]
@@ -120,13 +125,25 @@ class ChooseNothing(Ops):
         return index, index
 
 
-def test_as_much_is_launched_for_eight_sequences_that_begin_as_for_one() -> None:
+def test_a_row_forgets_the_penalty_and_the_prompt_of_its_last_sequence() -> None:
+    sampler = new_sampler(num_rows=1)
+    logits = torch.tensor([[3.0, 2.9, 2.8, 2.7, 3.1, -0.5, 0.1]])
+    chosen = []
+    for sampling, prompt in [(SETTINGS[5], [4]), (SETTINGS[5], [0, 1]), (SETTINGS[3], [4])]:
+        row = sampler.bind(sampling, prompt)
+        chosen.append(sampler.sample(logits.clone(), torch.tensor([row]), 1)[0].item())
+        sampler.release(row)
+    assert chosen == [0, 4, 4]
+
+
+@pytest.mark.parametrize(("sampling", "expected"), [(SETTINGS[1], 9), (SETTINGS[5], 11)])
+def test_as_much_is_launched_for_eight_sequences_that_begin_as_for_one(sampling: Sampling, expected: int) -> None:
     meta = torch.device("meta")
     sampler = Sampler(ChooseNothing(meta), Device(meta), num_rows=9, vocab_size=VOCABULARY, max_new_tokens=STEPS)
     launches = []
     for num_sequences in (1, 8):
         with WorkOnDevice() as work:
-            rows = [sampler.bind(SETTINGS[1]) for _ in range(num_sequences)]
+            rows = [sampler.bind(sampling, PROMPT) for _ in range(num_sequences)]
             sampler.sample(torch.empty(0), torch.tensor(rows), 1)
         launches.append(work.count)
-    assert launches == [8, 8]
+    assert launches == [expected, expected]

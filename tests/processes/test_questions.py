@@ -162,11 +162,17 @@ PIXELS = QUESTION.pixels
         replace(QUESTION, sampling=Sampling(8)),
         replace(QUESTION, sampling=Sampling(9, no_repeat_ngram_size=100)),
         replace(QUESTION, sampling=Sampling(9, loop_check="at_limit")),
+        replace(QUESTION, sampling=Sampling(9, repetition_penalty=1.1)),
     ],
-    ids=["prompt", "resize_to", "as it is", "shape", "pixels", "limit", "penalty", "loop check"],
+    ids=["prompt", "resize_to", "as it is", "shape", "pixels", "limit", "penalty", "loop check", "repetition"],
 )
 def test_questions_that_may_have_other_answers_have_other_digests(other: Request) -> None:
     assert digest_of(QUESTION) != digest_of(other)
+
+
+def test_a_digest_without_a_repetition_penalty_is_that_of_the_versions_that_had_none() -> None:
+    """So their caches are continued."""
+    assert digest_of(QUESTION) == "b6f8a421d8de89c1c405496903fadbefc3497026e2b7fccb313b6689bdd6464f"
 
 
 def test_a_digest_depends_on_nothing_else() -> None:

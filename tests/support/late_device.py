@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from batchocr.engine.backend.base import SamplerRows
 from batchocr.engine.backend.device import Device, Mark, Result
 from batchocr.engine.backend.reference import Ops
 
@@ -16,6 +17,11 @@ class CapturableOps(Ops):
     """Lets the late device "capture" what a real graph could not."""
 
     capturable = True
+
+    def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tuple[Tensor, Tensor]:
+        """As the kernel that graphs need: every rule is followed whatever `longest` is, the spare row stays empty."""
+        rows.length[-1] = 0
+        return super().sample(logits, index, rows, rows.history.shape[1])
 
 
 class LateMark(Mark):

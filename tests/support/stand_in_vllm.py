@@ -43,6 +43,7 @@ class SamplingParams:
     max_tokens: int | None = 16
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
     output_kind: str = "cumulative"
 
 

@@ -17,6 +17,9 @@ Activation = Literal["quick_gelu", "gelu", "silu_mul"]
 ResizePlan = tuple[tuple[int, int], ...]
 """The sizes (height, width) in px that an image is resized to, one after the other."""
 
+MAX_PROMPT_TOKENS = 256
+"""How many different tokens a prompt may have under a repetition penalty. Those of a protocol have a few dozen."""
+
 
 @dataclass(frozen=True, slots=True)
 class Affine:
@@ -89,6 +92,11 @@ class SamplerRows:
     """Each sequence's frequency penalty: float32 [rows]."""
     ngram_size: Tensor
     """int64 [rows]; 0 switches the n-gram rule off."""
+    repetition: Tensor
+    """Each sequence's repetition penalty: float32 [rows]; 1 switches it off."""
+    prompt: Tensor
+    """The tokens of the prompt, each at least once: int64 [rows, MAX_PROMPT_TOKENS]. Any tokens if the repetition
+    penalty is off."""
 
     @classmethod
     def empty(cls, num_rows: int, vocab_size: int, max_new_tokens: int, device: torch.device) -> Self:
@@ -102,6 +110,8 @@ class SamplerRows:
             presence=presence,
             frequency=frequency,
             ngram_size=torch.zeros(num_rows, dtype=torch.int64, device=device),
+            repetition=torch.ones(num_rows, device=device),
+            prompt=torch.zeros(num_rows, MAX_PROMPT_TOKENS, dtype=torch.int64, device=device),
         )
 
 

@@ -287,6 +287,7 @@ def _decoded_lengths(rows: int) -> list[int]:
 def _sampler_rows(num_rows: int, vocab_size: int, device: torch.device) -> SamplerRows:
     """Rows of sequences with every rule set and no output yet."""
     rows = SamplerRows.empty(num_rows, vocab_size, _MAX_OUTPUT, device)
-    for setting, value in ((rows.presence, 1.0), (rows.frequency, 0.05), (rows.ngram_size, 2)):
+    settings = (rows.presence, 1.0), (rows.frequency, 0.05), (rows.ngram_size, 2), (rows.repetition, 1.1)
+    for setting, value in settings:
         setting.fill_(value)
     return rows

@@ -151,7 +151,7 @@ class Ops:
         logits: [sequences, vocabulary], may be overwritten. index: int64 [sequences], their rows. longest: an upper
         bound on the tokens of a history, this one included, or 0 if no sequence has a rule; a captured graph does
         not use it. Returns the tokens, int64 [sequences], and their log-probabilities before penalties, float32
-        [sequences], on the device. As in vLLM, only output tokens count.
+        [sequences], on the device. The order of the penalties is vLLM's: repetition, then frequency and presence.
         """
         logits = logits.float()
         scores = _penalised(logits, index, rows, longest) if longest else logits
@@ -197,13 +197,17 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _penalised(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> Tensor:
-    """Logits after all rules. Only those of tokens in the history change."""
-    history = rows.history[:, :longest][index]
-    tokens = history.clamp(min=0)  # beyond the end stands token 0, which gets its own score
+    """Logits after all rules. Only those of tokens in the history or the prompt change."""
+    history, prompt = rows.history[:, :longest][index], rows.prompt[index]
+    # Beyond the end of the history stands a token of the prompt, which gets its own score.
+    tokens = torch.cat([torch.where(history < 0, prompt[:, :1], history), prompt], dim=1)
     counts = rows.counts[index.unsqueeze(1), tokens]
+    repetition = rows.repetition[index].unsqueeze(1)
+    scores = logits.gather(1, tokens)
+    scores = torch.where(scores > 0, scores / repetition, scores * repetition)
     frequency = rows.frequency[index].unsqueeze(1) * counts
-    scores = logits.gather(1, tokens) - frequency - rows.presence[index].unsqueeze(1) * (counts > 0)
-    scores.masked_fill_(_ends_repeated_ngram(history, index, rows, longest), -torch.inf)
+    scores = scores - frequency - rows.presence[index].unsqueeze(1) * (counts > 0)
+    scores[:, :longest].masked_fill_(_ends_repeated_ngram(history, index, rows, longest), -torch.inf)
     return logits.scatter_reduce(1, tokens, scores, "amin", include_self=False)
 
 

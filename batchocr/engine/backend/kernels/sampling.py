@@ -1,7 +1,7 @@
 """Chooses every sequence's next token greedily after penalties: two launches, one pass over the logits in memory.
 
-Penalties affect few tokens, those of the history. So counts are read only for these, never for the whole vocabulary,
-and a step moves little more than the logits.
+Penalties affect few tokens, those of the history and the prompt. So counts are read only for these, never for the
+whole vocabulary, and a step moves little more than the logits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from batchocr.engine.backend.kernels.vocabulary_piece import (
     better,
     exp_sum,
     forbid_repeated_ngrams,
-    take_history,
+    take_seen,
 )
 
 # The vocabulary of Qwen2 is ten pieces: enough programs to fill a GPU from a dozen sequences on, and few enough that
@@ -44,17 +44,18 @@ def sample(logits: Tensor, index: Tensor, rows: SamplerRows, longest: int) -> tu
     """
     sequences, vocab_size = logits.shape
     num_rows, max_tokens = rows.history.shape
+    num_prompt_tokens = rows.prompt.shape[1]
     assert logits.stride(1) == 1
     pieces = triton.cdiv(vocab_size, PIECE)
     scores = logits.new_empty((sequences, 4, pieces), dtype=torch.float32)
     choices = logits.new_empty((sequences, pieces), dtype=torch.int32)
     history = rows.counts, rows.history, rows.suffix, rows.length
-    settings = rows.presence, rows.frequency, rows.ngram_size
+    settings = rows.presence, rows.frequency, rows.ngram_size, rows.repetition, rows.prompt
     _choose_kernel.launch(
         (pieces, sequences, 1),
         (logits, index, *history, *settings, scores, choices),
         (),
-        (logits.stride(0), vocab_size, max_tokens),
+        (logits.stride(0), vocab_size, max_tokens, num_prompt_tokens),
         _choose_constants(PIECE, ROWS, COLUMNS, HISTORY_BLOCK),
     )
     tokens, logprobs = torch.empty_like(index), logits.new_empty(sequences, dtype=torch.float32)
@@ -91,11 +92,14 @@ def _choose_kernel(
     presences,
     frequencies,
     ngram_sizes,
+    repetitions,
+    prompts,
     scores,
     choices,
     logits_stride,
     vocab_size,
     max_tokens,
+    num_prompt_tokens,
     PIECE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -125,8 +129,18 @@ def _choose_kernel(
     presence = tl.load(presences + row)
     frequency = tl.load(frequencies + row)
     counts += row * vocab_size
-    score, token, logit = take_history(logits, history, counts, length, presence, frequency, first, end, HISTORY_BLOCK)
+    repetition = tl.load(repetitions + row)
+    score, token, logit = take_seen(
+        logits, history, counts, length, repetition, frequency, presence, first, end, HISTORY_BLOCK
+    )
     tl.debug_barrier()
+    if repetition != 1:
+        prompt = prompts + row * num_prompt_tokens
+        best, best_token, best_logit = take_seen(
+            logits, prompt, counts, num_prompt_tokens, repetition, frequency, presence, first, end, HISTORY_BLOCK
+        )
+        score, token, logit = better(score, token, logit, best, best_token, best_logit)
+        tl.debug_barrier()
     rest, rest_token = best_of_rest(logits, first, end, ROWS, COLUMNS)
     score, token, logit = better(score, token, logit, rest, rest_token, rest)
 

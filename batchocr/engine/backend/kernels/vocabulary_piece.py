@@ -43,21 +43,24 @@ def forbid_repeated_ngrams(logits, history, suffix, length, size, first, end, BL
 
 
 @triton.jit
-def take_history(logits, history, counts, length, presence, frequency, first, end, BLOCK: tl.constexpr):
-    """The best score among the tokens of the history; handles all of them.
+def take_seen(logits, seen, counts, length, repetition, frequency, presence, first, end, BLOCK: tl.constexpr):
+    """The best score among the tokens of the history or of the prompt; handles all of them.
 
-    A token that occurs more than once in the history is handled by the first block that finds it.
+    seen: [length], the one or the other. A token that occurs more than once is handled by the first block that finds
+    it.
     """
     best, best_token, best_logit = _nothing(end, BLOCK)
     for start in range(0, length, BLOCK):
         place = start + tl.arange(0, BLOCK)
-        token = tl.load(history + place, mask=place < length, other=-1).to(tl.int32)
+        token = tl.load(seen + place, mask=place < length, other=-1).to(tl.int32)
         here = (token >= first) & (token < end)
         logit = tl.load(logits + token, mask=here, other=-float("inf")).to(tl.float32)
         count = tl.load(counts + token, mask=here, other=0).to(tl.float32)
         tl.debug_barrier()
         tl.store(logits + token, -float("inf"), mask=here)
-        score = logit - frequency * count - presence
+        # As exact as in the reference: a plain division of float32 is not.
+        score = tl.where(logit > 0, tl.div_rn(logit, repetition), logit * repetition)
+        score = score - frequency * count - tl.where(count > 0, presence, 0.0)
         token = tl.where(here, token, end)
         best, best_token, best_logit = better(best, best_token, best_logit, score, token, logit)
     return _best_of(best, best_token, best_logit, end)
