@@ -107,11 +107,11 @@ def _detector(session: Session) -> str:
 
 
 def _described(architecture: Architecture) -> str:
-    vision, language = architecture.vision, architecture.language
+    vision, language, images = architecture.vision, architecture.language, architecture.images
     return (
         f"{num_parameters(architecture) / 1e6:,.1f} million parameters: ViT of {vision.depth} layers × {vision.width}, "
         f"language model of {language.num_layers} layers × {language.width}, "
-        f"images up to {architecture.images.max_pixels:,} px"
+        f"images up to {images.max_pixels // images.num_frames:,} px"
     )
 
 

@@ -70,6 +70,11 @@ class LanguageShape:
         return self.width // self.num_heads
 
 
+ResizeRule = Literal["single frame", "two frames"]
+"""How an image is brought within its limits. single frame: they are the image's. two frames: they are those of a video
+of two such images, and an image with a side shorter than an image token's is enlarged first."""
+
+
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
     """How images become patches."""
@@ -80,6 +85,12 @@ class ImageLimits:
     mean: tuple[float, float, float]
     """Of red, green and blue from 0 to 1, as `std`."""
     std: tuple[float, float, float]
+    resize: ResizeRule = "single frame"
+
+    @property
+    def num_frames(self) -> int:
+        """How often the limits count a pixel."""
+        return 2 if self.resize == "two frames" else 1
 
 
 @dataclass(frozen=True, slots=True)

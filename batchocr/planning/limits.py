@@ -145,8 +145,8 @@ def max_output_tokens(max_new_tokens: int, architecture: Architecture) -> int:
 
 def max_image_tokens(architecture: Architecture) -> int:
     """Image tokens of the largest image the checkpoint allows."""
-    vision = architecture.vision
-    return architecture.images.max_pixels // (vision.patch_size * vision.merge_size) ** 2
+    vision, images = architecture.vision, architecture.images
+    return images.max_pixels // (images.num_frames * (vision.patch_size * vision.merge_size) ** 2)
 
 
 def _bytes_beside_kv(limits: EngineLimits, architecture: Architecture, value_bytes: int) -> int:

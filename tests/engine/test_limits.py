@@ -14,7 +14,7 @@ import torch
 from batchocr.config import Config
 from batchocr.engine.backend import peak_device_bytes
 from batchocr.errors import UsageError
-from batchocr.planning.limits import EngineLimits, engine_limits
+from batchocr.planning.limits import EngineLimits, engine_limits, max_image_tokens
 from tests.support.mineru_shape import MINERU
 
 GIB = 1 << 30
@@ -51,6 +51,12 @@ def held_bytes(limits: EngineLimits, value_bytes: int) -> int:
     float32_logits = 4 * limits.llm_batch_size * 151_936
     counts_and_history = limits.llm_batch_size * (2 * 151_936 + 10 * limits.max_new_tokens)
     return values * value_bytes + float32_logits + counts_and_history
+
+
+def test_limits_of_two_frames_allow_an_image_half_the_tokens() -> None:
+    images = replace(MINERU.images, max_pixels=9_633_792, resize="two frames")
+    assert max_image_tokens(replace(MINERU, images=images)) == 6_144
+    assert max_image_tokens(MINERU) == MAX_IMAGE_TOKENS
 
 
 @GPUS

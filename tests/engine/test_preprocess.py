@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
+from transformers.models.glm46v import image_processing_pil_glm46v as glm46v
 from transformers.models.qwen2_vl import image_processing_pil_qwen2_vl as qwen
 
 from batchocr.data import Pixels
@@ -16,7 +18,7 @@ from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.resize import resize_bicubic
 from batchocr.engine.model.preprocess import Preprocessor, smart_resize
 from batchocr.engine.model.vision import GREY, patch_projection
-from batchocr.planning.architecture import ImageLimits
+from batchocr.planning.architecture import ImageLimits, ResizeRule
 from batchocr.planning.families import read_architecture
 from tests.support.checkpoints import make_checkpoint
 
@@ -98,15 +100,47 @@ def test_every_backend_cuts_the_same_patches() -> None:
     assert torch.equal(CpuOps().patches(images, plans, 14, 2), expected)
 
 
+def image_limits(min_pixels: int, max_pixels: int, resize: ResizeRule) -> ImageLimits:
+    return ImageLimits(min_pixels, max_pixels, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), resize=resize)
+
+
 def test_sizes_are_those_of_transformers() -> None:
-    limits = {"factor": 28, "min_pixels": 3136, "max_pixels": 1_605_632}
+    limits = image_limits(3136, 1_605_632, "single frame")
+    sizes = {"factor": 28, "min_pixels": 3136, "max_pixels": 1_605_632}
     for height in (1, 20, 28, 41, 43, 199, 1036, 3500):
         for width in (20, 28, 42, 70, 777, 3500):
             if max(height, width) <= 200 * min(height, width):
-                assert smart_resize(height, width, **limits) == qwen.smart_resize(height, width, **limits)
+                expected = qwen.smart_resize(height, width, **sizes)
+                assert smart_resize(height, width, factor=28, limits=limits) == expected
             else:
                 with pytest.raises(ValueError, match="too thin"):
-                    smart_resize(height, width, **limits)
+                    smart_resize(height, width, factor=28, limits=limits)
+
+
+def sizes_of_all_kinds() -> Iterator[tuple[int, int]]:
+    """Yield every side from 1 to 400 px beside others, squares, both sides of the limit of the aspect ratio, and large
+    pages."""
+    others = (1, 2, 3, 13, 14, 27, 28, 29, 41, 42, 43, 55, 56, 57, 111, 112, 199, 200, 201, 399, 400, 1700, 5400, 5401)
+    for side in range(1, 401):
+        yield side, side
+        yield side, 200 * side
+        yield 200 * side + 1, side
+        yield from ((side, other) for other in others)
+        yield from ((other, side) for other in others)
+    large = random.Random(0)
+    yield from ((large.randrange(401, 20_000), large.randrange(401, 20_000)) for _ in range(200))
+
+
+def test_sizes_with_limits_of_two_frames_are_those_of_transformers_and_so_are_refusals() -> None:
+    limits = image_limits(12_544, 9_633_792, "two frames")
+    for height, width in sizes_of_all_kinds():
+        try:
+            expected = glm46v.smart_resize(2, height, width, min_pixels=12_544, max_pixels=9_633_792)
+        except ValueError:
+            with pytest.raises(ValueError, match=f"of {width} x {height} px is too thin"):
+                smart_resize(height, width, factor=28, limits=limits)
+        else:
+            assert smart_resize(height, width, factor=28, limits=limits) == expected, (height, width)
 
 
 @pytest.mark.parametrize("brightness", [40, 128, 215])

@@ -53,31 +53,31 @@ class Preprocessor:
         return (size,) if resize_to in (None, size) else (resize_to, size)
 
     def _size(self, height: int, width: int) -> tuple[int, int]:
-        return smart_resize(
-            height,
-            width,
-            factor=self._shape.patch_size * self._shape.merge_size,
-            min_pixels=self._limits.min_pixels,
-            max_pixels=self._limits.max_pixels,
-        )
+        return smart_resize(height, width, factor=self._shape.patch_size * self._shape.merge_size, limits=self._limits)
 
 
-def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+def smart_resize(height: int, width: int, *, factor: int, limits: ImageLimits) -> tuple[int, int]:
     """The size in px that an image is resized to: multiples of factor, within the limits, with the aspect ratio kept
     as far as possible. Raises ValueError for an aspect ratio above 200.
 
-    Source: transformers, `qwen2_vl.image_processing_qwen2_vl.smart_resize`.
+    Source: transformers, `smart_resize` of `qwen2_vl.image_processing_qwen2_vl`; for two frames, of
+    `glm46v.image_processing_glm46v`.
     """
     if max(height, width) > _MAX_ASPECT_RATIO * min(height, width):
         raise ValueError(f"an image of {width} x {height} px is too thin: its aspect ratio is above 200")
+    if limits.resize == "two frames" and min(height, width) < factor:
+        enlarge = factor / min(height, width)
+        height, width = int(height * enlarge), int(width * enlarge)
+    pixels = limits.num_frames * height * width
     new_height = round(height / factor) * factor
     new_width = round(width / factor) * factor
-    if new_height * new_width > max_pixels:
-        shrink = math.sqrt(height * width / max_pixels)
+    new_pixels = limits.num_frames * new_height * new_width
+    if new_pixels > limits.max_pixels:
+        shrink = math.sqrt(pixels / limits.max_pixels)
         new_height = max(factor, math.floor(height / shrink / factor) * factor)
         new_width = max(factor, math.floor(width / shrink / factor) * factor)
-    elif new_height * new_width < min_pixels:
-        grow = math.sqrt(min_pixels / (height * width))
+    elif new_pixels < limits.min_pixels:
+        grow = math.sqrt(limits.min_pixels / pixels)
         new_height = math.ceil(height * grow / factor) * factor
         new_width = math.ceil(width * grow / factor) * factor
     return new_height, new_width
