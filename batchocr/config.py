@@ -214,7 +214,7 @@ class Config:
             "Find layouts with a detector: PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the "
             "blocks (docs/tiers.md).",
             "NAME_OR_DIR",
-            default="the model's own",
+            default="the model, or its authors' detector",
             also=os.PathLike[str],
         ),
     ] = None

@@ -116,7 +116,7 @@ class Options(CallOptions, total=False):
 
     layout: str | os.PathLike[str] | None
     """Find layouts with a detector: PP-DocLayoutV2 or V3, as NAME, NAME@REVISION or DIR; the model reads the blocks
-    (docs/tiers.md). Default: the model's own."""
+    (docs/tiers.md). Default: the model, or its authors' detector."""
 
     device: str
     """Where to run: cuda:0 one GPU, cuda:0,cuda:1 several, each with an engine of its own, cpu the CPU; auto takes all

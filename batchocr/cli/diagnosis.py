@@ -61,11 +61,12 @@ class Tried:
 
 def try_out(config: Config) -> Tried:
     """Find the model, or download it, plan a run with it, and load it if it fits."""
+    name = "model"
     try:
         with closing(Session(config)) as session:
+            name = "memory"  # the device was looked at before: it can only have too little
             return _try_out(session, session.device_plan)
-    except (ModelError, UsageError) as error:  # of the device, which was looked at before: it has too little memory
-        name = "model" if isinstance(error, ModelError) else "memory"
+    except (ModelError, UsageError) as error:
         return Tried([Finding(name, str(error), False, error.exit_code)], None)
 
 

@@ -93,7 +93,9 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
             ops=ops,
             vision_ops=backend.vision_ops(ops, message.vit_dtype),
         )
-        detector = Detector(Path(message.detector), model.device) if message.detector else None
+        detector = None
+        if message.detector:
+            detector = Detector(Path(message.detector), model.device, message.detector_least_score)
         engine = Engine(model, message.limits, announce, detector=detector)
     except torch.OutOfMemoryError as error:
         raise UsageError(

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -25,7 +25,7 @@ from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, st
 from batchocr.planning.cost import num_parameters
 from batchocr.planning.detector import find_detector
 from batchocr.planning.dtype import VALUE_BYTES, DTypeChoice, choose_dtype
-from batchocr.planning.families import FAMILIES, read_architecture
+from batchocr.planning.families import FAMILIES, Family, read_architecture
 from batchocr.planning.limits import engine_limits, useful_pages_in_flight
 from batchocr.processes.answer_cache import AnswerCache, cache_folder
 from batchocr.processes.child import ENGINE_COMMAND
@@ -87,7 +87,6 @@ class Session:
     ) -> None:
         open_standard_descriptors()
         require_usable(config)
-        self.config = config
         self.reads_all = reads_all
         self.not_loaded: dict[str, str] = {}
         """The devices on which loading failed, and why."""
@@ -99,7 +98,8 @@ class Session:
         self._fingerprints = fingerprints(self._folder, begun.get("model_fingerprint"))
         self.architecture = read_architecture(self._folder)
         self.family = FAMILIES[self.architecture.family]
-        self.detector = find_detector(config.layout, begun.get("layout"))
+        self.config = config = config_for(self.family, config)
+        self.detector = find_detector(config.layout, begun.get("layout"), self.family.detectors.types)
         self.workers = num_workers(config)
         self.worker_memory_bytes = worker_memory_bytes(config)
         self.engines = Engines(
@@ -201,7 +201,12 @@ class Session:
                 detector_bytes=self.detector.weight_bytes,
             )
             self._to_load[found.device] = LoadModel(
-                str(self._folder), self.dtype, self.config.vit_dtype, limits, detector=self.detector.folder
+                str(self._folder),
+                self.dtype,
+                self.config.vit_dtype,
+                limits,
+                detector=self.detector.folder,
+                detector_least_score=self.family.detectors.least_score,
             )
         return self._to_load[found.device]
 
@@ -270,6 +275,19 @@ def settings_without_model(config: Config, protocol: str) -> dict[str, str]:
     if config.orientation == "turn":
         settings["orientation"] = f"turn r{revision.TURNED_PAGES}"
     return settings
+
+
+def config_for(family: Family, config: Config) -> Config:
+    """The options with the family's detector, if it needs one and none is named. Raises UsageError if the family does
+    not take one of them."""
+    for option, value in family.refuses.items():
+        if getattr(config, option) == value:
+            raise UsageError(f"{flag_of(option)} {value} is not for {family.name}: leave it out")
+    usual = family.detectors.usual
+    if config.layout or not usual:
+        return config
+    logger.info("%s finds no layouts itself: as with --layout %s", family.name, usual)
+    return replace(config, layout=usual)
 
 
 def require_usable(config: Config) -> None:

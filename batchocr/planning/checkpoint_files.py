@@ -30,10 +30,10 @@ _SAMPLE_BYTES = 1 << 20
 _SAMPLE_STRIDE = 64 << 20
 
 
-def find_checkpoint(name: str, revision: str | None) -> Path:
+def find_checkpoint(name: str, revision: str | None, option: str = "--model") -> Path:
     """The folder of a checkpoint, downloaded if `name` is a Hugging Face id. HF_HUB_OFFLINE is honoured.
 
-    Raises ModelError.
+    option: what a folder could be given as. Raises ModelError.
     """
     folder = Path(os.path.expanduser(name))
     if os.path.isdir(folder):  # unlike Path.is_dir, it raises nothing for a name that no folder can have
@@ -50,7 +50,7 @@ def find_checkpoint(name: str, revision: str | None) -> Path:
         said = " ".join(str(error).split())
         raise ModelError(
             f"the model {name} cannot be downloaded: run again to continue, or download it on another machine and pass "
-            f"its folder as --model ({type(error).__name__}: {said})"
+            f"its folder as {option} ({type(error).__name__}: {said})"
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +11,22 @@ from batchocr.errors import ModelError
 from batchocr.planning.architecture import read_json
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, stored_dtype, weight_files
 
-_MODEL_TYPES: Final = ("pp_doclayout_v2", "pp_doclayout_v3")
+LEAST_SCORE: Final = 0.5
+"""Of what a detector finds, for it to count, where a family says no other."""
+_NAMES: Final = {"pp_doclayout_v2": "PP-DocLayoutV2", "pp_doclayout_v3": "PP-DocLayoutV3"}
+"""By the model_type of a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorUse:
+    """How a family of models is read with a detector."""
+
+    usual: str | None = None
+    """The detector that is taken if none is named; None if the model finds layouts itself."""
+    types: tuple[str, ...] = tuple(_NAMES)
+    """The model_type of each that can be named."""
+    least_score: float = LEAST_SCORE
+    """The lowest at which something that it finds counts for any class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +40,20 @@ class DetectorFiles:
     """Of its weights in float32, which they are loaded in."""
 
 
-def find_detector(name: str | None, begun: str | None = None) -> DetectorFiles:
+def find_detector(name: str | None, begun: str | None = None, types: Sequence[str] = tuple(_NAMES)) -> DetectorFiles:
     """name: a folder, or owner/name or owner/name@revision on Hugging Face; None for no detector. begun: the
-    fingerprint in rows that are there. Raises ModelError."""
+    fingerprint in rows that are there. types: those that fit the model. Raises ModelError."""
     if name is None:
         return DetectorFiles()
     model, revision = name, None
     if not os.path.isdir(os.path.expanduser(name)):
         model, _, revision = name.partition("@")
-    folder = find_checkpoint(model, revision or None)
-    if (found := read_json(folder, "config.json").get("model_type")) not in _MODEL_TYPES:
+    folder = find_checkpoint(model, revision or None, "--layout")
+    if (found := read_json(folder, "config.json").get("model_type")) not in types:
+        named = " or ".join(_NAMES[each] for each in types)
         raise ModelError(
-            f"{folder} is a checkpoint of the type '{found}'. --layout takes PP-DocLayoutV2 and V3 as transformers has "
-            "them, such as PaddlePaddle/PP-DocLayoutV2_safetensors"
+            f"{folder} is a checkpoint of the type '{found}'. With this model --layout takes {named} as transformers "
+            f"has them, such as PaddlePaddle/{_NAMES[types[0]]}_safetensors"
         )
     stored_bytes = sum(os.path.getsize(folder / file) for file in weight_files(folder))
     is_halved = stored_dtype(folder) != "float32"

@@ -32,6 +32,7 @@ from batchocr.engine.start import find_device, load_engine
 from batchocr.errors import ModelError
 from batchocr.planning.architecture import Architecture
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, stored_dtype, weight_files
+from batchocr.planning.detector import find_detector
 from batchocr.planning.dtype import VALUE_BYTES
 from batchocr.planning.families import read_architecture
 from batchocr.planning.limits import engine_limits
@@ -288,8 +289,10 @@ def test_a_hub_id_that_is_not_here_is_refused_where_there_is_no_network(
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ModelError, match=r"the model owner/name cannot be downloaded: .*pass its folder"):
+    with pytest.raises(ModelError, match=r"the model owner/name cannot be downloaded: .*pass its folder as --model "):
         find_checkpoint("owner/name", None)
+    with pytest.raises(ModelError, match=r"the model owner/name cannot be downloaded: .*pass its folder as --layout "):
+        find_detector("owner/name")
 
 
 HTTP = import_module(HTTPError.__module__.partition(".")[0])

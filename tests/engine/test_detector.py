@@ -249,8 +249,26 @@ def test_layouts_are_tried_in_full_batches_again_once_others_have_fitted(
     assert batches == [2, 1, 1, 2, 2]
 
 
+@torch.inference_mode()
+def test_how_sure_it_has_to_be_changes_what_counts_and_nothing_else(
+    tmp_path: Path, detector: Detector, pages: list[Pixels]
+) -> None:
+    unsure = Detector(make_detector(tmp_path), Device(CPU), 0.3)
+    num_more = 0
+    for page in pages[:4]:
+        [found] = detector.detect([page])
+        all_found = json.loads(unsure.answer(found).text or "[]")
+        sure = json.loads(detector.answer(found).text or "[]")
+        assert sure == [part for part in all_found if part[1] >= 0.5]
+        assert all(score >= 0.3 for _, score, *_ in all_found)
+        num_more += len(all_found) - len(sure)
+    assert num_more > 0
+
+
 def test_a_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"of the type 'qwen2_vl'\. --layout takes PP-DocLayoutV2 and V3"):
+    with pytest.raises(
+        ModelError, match=r"of the type 'qwen2_vl'\. With this model --layout takes PP-DocLayoutV2 or PP-DocLayoutV3"
+    ):
         find_detector(str(make_checkpoint(tmp_path / "model")))
 
 

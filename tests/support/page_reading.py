@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from PIL import Image
 
 from batchocr.data import Completion, FinishReason, Page, Reading, Request
+from batchocr.pages.protocol.base import PageProtocol
 from batchocr.pages.protocol.families.mineru import MinerUProtocol
 
 PROTOCOL = MinerUProtocol(max_new_tokens=4096, penalties=True)
@@ -30,7 +31,7 @@ class Reader:
     answer: Callable[[int, str], str | Completion] = lambda number, prompt: f"answer {number}"
     batches: list[list[Request]] = field(default_factory=list)
 
-    def read(self, page: Page = BLANK, protocol: MinerUProtocol = PROTOCOL) -> Reading:
+    def read(self, page: Page = BLANK, protocol: PageProtocol = PROTOCOL) -> Reading:
         reader = protocol.read(page)
         requests = next(reader)
         answers: list[str | Completion] = [self.layout]

@@ -19,20 +19,21 @@ from torch.nn import functional
 from batchocr.data import Completion, Pixels, failed_completion
 from batchocr.engine.backend.device import Device
 from batchocr.errors import ModelError
+from batchocr.planning.detector import LEAST_SCORE
 
 _SIDE_PX: Final = 800
-_THRESHOLD: Final = 0.5
 _SHARE_DIGITS, _SCORE_DIGITS = 5, 4
 
 
 class Detector:
     """Finds the parts of pages, their classes and their order."""
 
-    def __init__(self, folder: Path, device: Device) -> None:
-        """Raises ModelError."""
+    def __init__(self, folder: Path, device: Device, least_score: float = LEAST_SCORE) -> None:
+        """least_score: of what is in an answer. Raises ModelError."""
         from torch.utils.flop_counter import FlopCounterMode  # loads Triton
 
         self._device = device
+        self._least_score = least_score
         self._model = _load(folder).to(device.torch_device)
         self._labels: dict[int, str] = self._model.config.id2label
         with torch.inference_mode(), FlopCounterMode(display=False) as counter:
@@ -64,7 +65,7 @@ class Detector:
         """
         if not found.isfinite().all():
             return failed_completion("the detector computed values that are not finite")
-        kept = found[found[:, 0] >= _THRESHOLD]
+        kept = found[found[:, 0] >= self._least_score]
         kept = kept[torch.sort(kept[:, 6], stable=True).indices]
         parts = [
             [

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Protocol, TypeAlias
 
-from batchocr.data import Completion, Page, Reading, Request
+from PIL import Image
+
+from batchocr.data import Completion, Page, Pixels, Reading, Request
 
 Reader: TypeAlias = Generator[list[Request], list[Completion], Reading]
 """Yields a batch of requests, is sent their completions in the same order, returns the reading."""
@@ -14,10 +16,14 @@ Reader: TypeAlias = Generator[list[Request], list[Completion], Reading]
 class ReadBlock(Protocol):
     """A block while a protocol reads it, whatever it keeps it in."""
 
-    type: str
-    bbox: Sequence[float]
-    angle: int | None
-    content: str | None
+    @property
+    def type(self) -> str: ...
+    @property
+    def bbox(self) -> Sequence[float]: ...
+    @property
+    def angle(self) -> int | None: ...
+    @property
+    def content(self) -> str | None: ...
 
 
 class PageProtocol(Protocol):
@@ -26,3 +32,8 @@ class PageProtocol(Protocol):
     def read(self, page: Page) -> Reader:
         """Return the generator that reads this page. Whatever text the model returns, it never makes this raise."""
         ...
+
+
+def pixels_of(image: Image.Image) -> Pixels:
+    """The image as a question holds it."""
+    return Pixels(image.height, image.width, image.tobytes())

@@ -1,6 +1,7 @@
 """What a layout detector found on a page, as blocks: merged as its authors do it, under the names of our types.
 
-Knows PP-DocLayoutV2 and V3, and no model that reads the blocks.
+Knows PP-DocLayoutV2 and V3, and no model that reads the blocks. `detected_blocks` has the rules of the detectors'
+authors; a family whose authors have others puts them together from the same functions.
 Source: PaddleX, pipelines/PaddleOCR-VL.yaml, layout_analysis/processors.py and object_detection/processors.py.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from batchocr.data import Box, box_area, box_overlap, shared_area
@@ -62,19 +63,27 @@ _SHARE_DIGITS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
+    """Something that a detector found."""
+
     label: str
     score: float
     box: Box
+    """In shares of the page; it may reach over an edge."""
 
     @property
     def area(self) -> float:
         return box_area(self.box)
 
-    def shares(self, other: _Found) -> float:
+    def shares(self, other: Found) -> float:
         """What is in both boxes, as a share of the smaller."""
         least = min(self.area, other.area)
         return shared_area(self.box, other.box) / least if least else 0.0
+
+    def lies_in(self, other: Found, least_share: float) -> bool:
+        """Whether at least this share of it is in the other, which is larger; of two alike, surer."""
+        is_larger = (other.area, other.score) > (self.area, self.score)
+        return is_larger and shared_area(self.box, other.box) >= least_share * self.area
 
 
 def detected_blocks(answer: str, width: int, height: int) -> list[tuple[str, Box]]:
@@ -82,44 +91,66 @@ def detected_blocks(answer: str, width: int, height: int) -> list[tuple[str, Box
 
     answer: of `engine/model/detector.py`. width, height: of the page in px.
     """
-    found = [_Found(label, score, _within_page(box)) for label, score, *box in json.loads(answer or "[]")]
-    merged = _without_overlaps(_without_contained(_without_whole_page(_one_of_each(found), width, height)))
+    found = [replace(each, box=_rounded(within_page(each.box))) for each in found_in(answer)]
+    merged = _without_overlaps(_without_contained(without_whole_page(one_of_each(found), width, height)))
     return [
-        (BLOCK_TYPES.get(each.label, "unknown"), each.box)
+        (type_of(each.label), each.box)
         for each in merged
         if (each.box[2] - each.box[0]) * width >= _LEAST_PX and (each.box[3] - each.box[1]) * height >= _LEAST_PX
     ]
 
 
-def _within_page(box: Sequence[float]) -> Box:
-    x0, y0, x1, y1 = (round(min(1.0, max(0.0, share)), _SHARE_DIGITS) for share in box)
+def found_in(answer: str) -> list[Found]:
+    """All that a detector found, in its order."""
+    return [Found(label, score, (x0, y0, x1, y1)) for label, score, x0, y0, x1, y1 in json.loads(answer or "[]")]
+
+
+def type_of(label: str) -> str:
+    """The type of block that a label stands for."""
+    return BLOCK_TYPES.get(label, "unknown")
+
+
+def within_page(box: Box) -> Box:
+    """The part of the box that is on the page."""
+    x0, y0, x1, y1 = (min(1.0, max(0.0, share)) for share in box)
     return x0, y0, x1, y1
 
 
-def _one_of_each(found: Sequence[_Found]) -> list[_Found]:
-    """The boxes, without those for which there is a surer one."""
-    kept: list[_Found] = []
+def _rounded(box: Box) -> Box:
+    x0, y0, x1, y1 = (round(share, _SHARE_DIGITS) for share in box)
+    return x0, y0, x1, y1
+
+
+def one_of_each(found: Sequence[Found], pixel: tuple[float, float] = (0.0, 0.0)) -> list[Found]:
+    """The boxes, without those for which there is a surer one. pixel: by how much they are taken to be wider and
+    higher."""
+
+    def grown(each: Found) -> Box:
+        x0, y0, x1, y1 = each.box
+        return x0, y0, x1 + pixel[0], y1 + pixel[1]
+
+    kept: list[Found] = []
     for each in sorted(found, key=lambda each: -each.score):
         limits = ((other, _SAME_CLASS if each.label == other.label else _OTHER_CLASS) for other in kept)
-        if all(box_overlap(each.box, other.box) < limit for other, limit in limits):
+        if all(box_overlap(grown(each), grown(other)) < limit for other, limit in limits):
             kept.append(each)
     return [each for each in found if any(each is other for other in kept)]
 
 
-def _without_whole_page(found: Sequence[_Found], width: int, height: int) -> list[_Found]:
+def without_whole_page(found: Sequence[Found], width: int, height: int) -> list[Found]:
+    """The boxes, without images that are the page itself, if there is anything else."""
     largest = _WHOLE_PAGE["lying" if width > height else "standing"]
-    return [each for each in found if each.label != "image" or each.area <= largest] or list(found)
+    return [each for each in found if each.label != "image" or box_area(within_page(each.box)) <= largest] or list(
+        found
+    )
 
 
-def _without_contained(found: Sequence[_Found]) -> list[_Found]:
-    def lies_in(each: _Found, other: _Found) -> bool:
-        is_larger = (other.area, other.score) > (each.area, each.score)
-        return is_larger and other.label in _HOLDS_ALL and shared_area(each.box, other.box) >= _WITHIN * each.area
-
-    return [each for each in found if not any(lies_in(each, other) for other in found)]
+def _without_contained(found: Sequence[Found]) -> list[Found]:
+    holders = [each for each in found if each.label in _HOLDS_ALL]
+    return [each for each in found if not any(each.lies_in(other, _WITHIN) for other in holders)]
 
 
-def _without_overlaps(found: Sequence[_Found]) -> list[_Found]:
+def _without_overlaps(found: Sequence[Found]) -> list[Found]:
     """The boxes, without frames around references that were found, formulas within text, and the smaller of two that
     overlap, unless one of them is a figure; a table counts as a figure only beside other figures."""
     dropped: set[int] = set()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from batchocr.errors import ModelError
 from batchocr.planning.architecture import Architecture, LanguageShape, VisionShape, read_json
+from batchocr.planning.detector import DetectorUse
 from batchocr.planning.families import qwen2_vl
 
 Shapes: TypeAlias = tuple[VisionShape, LanguageShape]
@@ -26,6 +27,10 @@ class Family:
     """The module in `pages/protocol/families` that asks the model and puts its answers together."""
     shapes: Shapes
     """Of its best known checkpoint."""
+    detectors: DetectorUse = field(default_factory=DetectorUse)
+    """How layouts are found, if not by the model."""
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    """Options, each with the value that makes no sense with this family, or was never tried."""
 
 
 FAMILIES: Final[Mapping[str, Family]] = {

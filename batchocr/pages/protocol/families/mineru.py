@@ -26,15 +26,13 @@ from mineru_vl_utils.post_process.table_image_processor import (
     replace_table_image_tokens,
 )
 from mineru_vl_utils.structs import ContentBlock
-from PIL import Image
 
-from batchocr.data import Block, Completion, Page, Pixels, Reading, Request, Sampling, box_area, shared_area
+from batchocr.data import Block, Completion, Page, Reading, Request, Sampling, box_area, shared_area
 from batchocr.errors import RefusedError
-from batchocr.pages.protocol.base import Reader
+from batchocr.pages.protocol.base import Reader, pixels_of
 from batchocr.pages.protocol.detected_layout import detected_blocks
-from batchocr.pages.protocol.figures import shares_in_figures
 from batchocr.pages.protocol.ink import Ink
-from batchocr.pages.protocol.markdown import to_markdown
+from batchocr.pages.protocol.reading import reading_of, with_answer
 from batchocr.pages.protocol.rescue import has_running_text, is_lost, rescued_texts
 from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
 from batchocr.pages.protocol.shortfalls import (
@@ -126,10 +124,10 @@ class MinerUProtocol:
 
     def _layout_request(self, page: Page) -> Request:
         if self._detector:
-            return Request(_pixels(page.image), "", Sampling(1), detector=self._detector)
+            return Request(pixels_of(page.image), "", Sampling(1), detector=self._detector)
         width, height = self._helper.layout_image_size
         return Request(
-            pixels=_pixels(page.image),
+            pixels=pixels_of(page.image),
             prompt=DEFAULT_PROMPTS["[layout]"],
             sampling=self._sampling(DEFAULT_SAMPLING_PARAMS["[layout]"], MAX_LAYOUT_TOKENS),
             resize_to=(height, width),
@@ -156,7 +154,7 @@ class MinerUProtocol:
                 if self._penalties and block.type == "table":
                     sampling = replace(sampling, loop_check="at_limit")
                 asked.append(block)
-                requests.append(Request(_pixels(crop), prompt, sampling, round=1))
+                requests.append(Request(pixels_of(crop), prompt, sampling, round=1))
         return requests, asked
 
     def _sampling(self, params: MinerUSamplingParams, max_new_tokens: int) -> Sampling:
@@ -199,26 +197,14 @@ class MinerUProtocol:
         places = enumerate(zip(completions, _places(asked, blocks, processed), strict=True))
         shortfalls += answer_shortfalls([answer for number, answer in places if number not in rescued])
         shortfalls += block_shortfalls([(block, block.get(_COMPLETION)) for block in processed], unparsed, ink)
-        read = tuple(_to_block(block) for block in processed)
-        answers = [layout, *completions]
-        ink_in_figures, writing_in_figures = shares_in_figures(read, ink)
-        return Reading(
-            markdown=to_markdown(read),
-            blocks=read,
-            image_tokens=sum(answer.image_tokens for answer in answers),
-            output_tokens=sum(answer.output_tokens for answer in answers),
-            error_message="; ".join(shortfalls) or None,
+        return reading_of(
+            [_to_block(block) for block in processed],
+            layout,
+            completions,
+            ink=ink,
+            shortfalls=shortfalls,
             rescued_blocks=sum(_TRUSTED in block and _COMPLETION in block for block in processed),
-            ink_outside=ink.share_outside(block.bbox for block in read),
-            ink_in_figures=ink_in_figures,
-            writing_in_figures=writing_in_figures,
-            layout_confidence=layout.mean_probability,
-            layout_min_logprob=layout.min_logprob,
         )
-
-
-def _pixels(image: Image.Image) -> Pixels:
-    return Pixels(image.height, image.width, image.tobytes())
 
 
 def _take_trusted(blocks: Sequence[ContentBlock], page: Page) -> None:
@@ -300,12 +286,8 @@ def _to_block(block: ContentBlock) -> Block:
     if completion is None or completion.error is not None:
         return unread
     return replace(
-        unread,
+        with_answer(unread, completion),
         content=block.content,
-        confidence=completion.mean_probability,
-        min_logprob=completion.min_logprob,
-        tokens=completion.output_tokens,
-        finish_reason=completion.finish_reason,
         text_source="page" if _TRUSTED in block else "model",
         sub_type=block.get("sub_type") or None,
         description=field_of(completion.text, "caption") or None,

@@ -1,0 +1,79 @@
+"""What a run takes of its model's family: a detector, where the model finds no layouts, and what it does not take."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import batchocr
+from batchocr.errors import ModelError, UsageError
+from batchocr.planning.detector import DetectorUse
+from batchocr.planning.families import USUAL
+from tests.support.detectors import make_detector
+from tests.support.running import draw_pdf, read_rows
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_detector(tmp_path_factory.mktemp("detector"), "V3")
+
+
+@pytest.fixture
+def family(detector: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quick model is of a family that is read as GLM-OCR is."""
+    family = replace(
+        USUAL,
+        name="a made-up family",
+        protocol="glm",
+        detectors=DetectorUse(str(detector), ("pp_doclayout_v3",), 0.3),
+        refuses={"figures": "read", "text_layer": "trust", "vit_dtype": "fp8"},
+    )
+    monkeypatch.setattr("batchocr.job.session.FAMILIES", {"qwen2_vl": family})
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    return draw_pdf(tmp_path / "page.pdf", "Something to read")
+
+
+@pytest.mark.usefixtures("family")
+def test_the_familys_detector_is_taken_said_once_and_recorded_as_if_it_had_been_given(
+    page: Path, model: Path, detector: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    out = tmp_path / "table.parquet"
+    options = {"model": model, "dpi": 72, "max_degraded_rate": 1}
+    report = batchocr.run(page, out=out, **options)
+    assert [record.message for record in caplog.records if "--layout" in record.message] == [
+        f"a made-up family finds no layouts itself: as with --layout {detector}"
+    ]
+    assert (report.settings["layout"], report.stages["layout"].items) == (str(detector), 1)
+    [row] = read_rows(out)
+    assert row.blocks
+    assert row.layout_min_logprob is not None
+    assert math.log(0.3) <= row.layout_min_logprob < math.log(0.5), "what is less sure counts too"
+    assert batchocr.run(page, out=out, layout=detector, **options).pages_read == 0
+
+
+@pytest.mark.usefixtures("family")
+def test_a_detector_that_the_family_does_not_take_is_refused(page: Path, model: Path, tmp_path: Path) -> None:
+    other = make_detector(tmp_path / "other", "V2")
+    with pytest.raises(ModelError, match=r"'pp_doclayout_v2'\. With this model --layout takes PP-DocLayoutV3 as"):
+        batchocr.run(page, out=tmp_path / "table.parquet", model=model, layout=other)
+
+
+@pytest.mark.usefixtures("family")
+@pytest.mark.parametrize(("option", "value"), [("figures", "read"), ("text_layer", "trust")])
+def test_an_option_that_the_family_does_not_take_is_refused(
+    page: Path, model: Path, tmp_path: Path, option: str, value: str
+) -> None:
+    said = f"--{option.replace('_', '-')} {value} is not for a made-up family"
+    with pytest.raises(UsageError, match=said):
+        batchocr.run(page, out=tmp_path / "table.parquet", model=model, **{option: value})
+    assert list(tmp_path.iterdir()) == [page]
