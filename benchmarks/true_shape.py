@@ -28,13 +28,14 @@ _COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 SMOKE_SHAPE = replace(
     MINERU,
-    vision=replace(MINERU.vision, depth=1, width=64, num_heads=2, mlp_width=256, out_width=64),
+    vision=replace(MINERU.vision, depth=1, width=64, num_heads=2, mlp_width=256, merger_width=256, out_width=64),
     language=replace(
         MINERU.language,
         num_layers=1,
         width=64,
         num_heads=2,
         num_kv_heads=1,
+        head_dim=32,
         mlp_width=96,
         vocab_size=1024,
         mrope_section=(4, 6, 6),

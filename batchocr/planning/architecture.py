@@ -14,7 +14,11 @@ from batchocr.errors import ModelError
 Renaming: TypeAlias = Sequence[tuple[str, str]]
 """What stored names begin with, and what ours begin with instead; the first that fits counts."""
 
-VisionActivation = Literal["quick_gelu", "gelu"]
+VisionActivation = Literal["quick_gelu", "silu_mul"]
+"""Of the ViT's MLP: one inner layer, or a gate and one."""
+Merger = Literal["mlp", "downsample"]
+"""mlp: a LayerNorm, and an MLP over each square of patches. downsample: an RMSNorm, a convolution over each square, and
+a gated MLP."""
 
 _LARGEST_PAGE = 3500 * 3500
 """Pixels of the largest page there is: no sound model has pages enlarged beyond it."""
@@ -26,6 +30,15 @@ class VisionShape:
 
     activation: VisionActivation
     norm_eps: float
+    has_rms_norms: bool
+    """Whether its norms are RMSNorms; LayerNorms otherwise."""
+    has_patch_bias: bool
+    """Whether the patch projection has a bias."""
+    has_qk_norms: bool
+    """Whether queries and keys are normed, head by head, before they rotate."""
+    merger: Merger
+    merger_width: int
+    """Of its MLP, inside."""
     depth: int
     width: int
     num_heads: int
@@ -43,6 +56,10 @@ class VisionShape:
         return self.width // self.num_heads
 
     @property
+    def num_mlp_matrices(self) -> int:
+        return 3 if self.activation == "silu_mul" else 2
+
+    @property
     def patch_width(self) -> int:
         """Values in a patch of one frame."""
         return self.in_channels * self.patch_size**2
@@ -56,6 +73,7 @@ class LanguageShape:
     width: int
     num_heads: int
     num_kv_heads: int
+    head_dim: int
     mlp_width: int
     vocab_size: int
     rms_norm_eps: float
@@ -64,10 +82,20 @@ class LanguageShape:
     """How many of head_dim / 2 frequencies rotate with time, height and width."""
     max_positions: int
     tied_embeddings: bool
+    has_biases: bool
+    """Whether q, k and v have biases."""
+    rotates_neighbours: bool
+    """Whether a head's even and odd values rotate in pairs; its halves do otherwise."""
+    has_branch_norms: bool
+    """Whether attention and MLP are normed once more before they are added."""
 
     @property
-    def head_dim(self) -> int:
-        return self.width // self.num_heads
+    def q_width(self) -> int:
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        return self.num_kv_heads * self.head_dim
 
 
 ResizeRule = Literal["single frame", "two frames"]
@@ -102,6 +130,8 @@ class Chat:
     """What the system says first; empty if there is no such message."""
     example: str
     """A prompt of the family, for a question that only tries whether the model answers."""
+    rendered: str | None = None
+    """What the chat template has to make of the example; None for a family whose templates differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +146,8 @@ class Architecture:
     chat: Chat
     names: Renaming
     """The names of tensors."""
+    surplus: str | None = None
+    """What the names of stored tensors begin with that are not needed; None if there may be any others."""
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
@@ -156,7 +188,6 @@ def check_shapes(vision: VisionShape, language: LanguageShape) -> None:
     require(min(language.num_layers, vision.depth) > 0, "num_hidden_layers and the vision depth must be positive")
     require(language.max_positions > 0, "max_position_embeddings must be positive")
     require(min(vision.patch_size, vision.merge_size) > 0, "patch_size and spatial_merge_size must be positive")
-    require(language.width % language.num_heads == 0, "hidden_size is not a multiple of num_attention_heads")
     require(language.num_heads % language.num_kv_heads == 0, "the query heads cannot be shared among the KV heads")
     require(
         2 * sum(language.mrope_section) == language.head_dim,
@@ -169,10 +200,16 @@ def check_shapes(vision: VisionShape, language: LanguageShape) -> None:
     require(vision.in_channels == 3, "the vision model does not take RGB images")
 
 
-def read_image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
+def read_image_limits(
+    folder: Path,
+    vision: VisionShape,
+    resize: ResizeRule = "single frame",
+    usual: tuple[int, int] = (56 * 56, 28 * 28 * 1280),
+) -> ImageLimits:
     """The preprocessor's limits and normalisation. Raises ModelError if they are not ours to follow.
 
-    Both common forms are read: `min_pixels` and `max_pixels`, or `size.shortest_edge` and `size.longest_edge`.
+    usual: the limits of a preprocessor that names none, as in transformers. Both common forms are read: `min_pixels`
+    and `max_pixels`, or `size.shortest_edge` and `size.longest_edge`.
     """
     values = _preprocessor_values(folder)
     size = values.get("size") or {}
@@ -187,10 +224,11 @@ def read_image_limits(folder: Path, vision: VisionShape) -> ImageLimits:
         red, green, blue = values.get("image_mean", (0.48145466, 0.4578275, 0.40821073))
         std_red, std_green, std_blue = values.get("image_std", (0.26862954, 0.26130258, 0.27577711))
         limits = ImageLimits(
-            min_pixels=int(values.get("min_pixels") or size.get("shortest_edge") or 56 * 56),
-            max_pixels=int(values.get("max_pixels") or size.get("longest_edge") or 28 * 28 * 1280),
+            min_pixels=int(values.get("min_pixels") or size.get("shortest_edge") or usual[0]),
+            max_pixels=int(values.get("max_pixels") or size.get("longest_edge") or usual[1]),
             mean=(float(red), float(green), float(blue)),
             std=(float(std_red), float(std_green), float(std_blue)),
+            resize=resize,
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise ModelError(f"{folder}: the preprocessor holds a value that does not fit: {error}") from error

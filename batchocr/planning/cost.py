@@ -29,8 +29,8 @@ def prefill_flop(shape: LanguageShape, lengths: Iterable[int]) -> float:
     """Operations to prefill prompts of these lengths. Causal attention covers half of each square; after the last
     layer's attention only each prompt's last token is processed."""
     lengths = list(lengths)
-    attention = 2.0 * shape.width * shape.num_layers * sum(length**2 for length in lengths)
-    behind_attention = shape.width**2 + 3 * shape.width * shape.mlp_width
+    attention = 2.0 * shape.q_width * shape.num_layers * sum(length**2 for length in lengths)
+    behind_attention = shape.q_width * shape.width + 3 * shape.width * shape.mlp_width
     ended = 2.0 * behind_attention * (sum(lengths) - len(lengths))
     return 2.0 * (_body(shape) * sum(lengths) + shape.vocab_size * shape.width * len(lengths)) + attention - ended
 
@@ -38,20 +38,22 @@ def prefill_flop(shape: LanguageShape, lengths: Iterable[int]) -> float:
 def decode_flop(shape: LanguageShape, lengths: Iterable[int]) -> float:
     """Operations of one decode step for sequences of these lengths."""
     lengths = list(lengths)
-    attention = 4.0 * shape.width * shape.num_layers * sum(lengths)
+    attention = 4.0 * shape.q_width * shape.num_layers * sum(lengths)
     return 2.0 * (_body(shape) + shape.vocab_size * shape.width) * len(lengths) + attention
 
 
 def _vision_weights(shape: VisionShape) -> int:
-    layer = 4 * shape.width**2 + 2 * shape.width * shape.mlp_width
+    layer = 4 * shape.width**2 + shape.num_mlp_matrices * shape.width * shape.mlp_width
     return shape.patch_width * shape.width + shape.depth * layer
 
 
 def _merger_weights(shape: VisionShape) -> int:
     merged = shape.width * shape.merge_size**2
-    return merged * merged + merged * shape.out_width
+    if shape.merger == "mlp":
+        return merged * shape.merger_width + shape.merger_width * shape.out_width
+    return merged * shape.out_width + shape.out_width**2 + 3 * shape.out_width * shape.merger_width
 
 
 def _body(shape: LanguageShape) -> int:
-    kv_width = shape.num_kv_heads * shape.head_dim
-    return shape.num_layers * (2 * shape.width * (shape.width + kv_width) + 3 * shape.width * shape.mlp_width)
+    attention = 2 * shape.width * (shape.q_width + shape.kv_width)
+    return shape.num_layers * (attention + 3 * shape.width * shape.mlp_width)

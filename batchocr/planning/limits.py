@@ -159,10 +159,11 @@ def _bytes_beside_kv(limits: EngineLimits, architecture: Architecture, value_byt
     """
     vision, language = architecture.vision, architecture.language
     patches = max(limits.vit_max_patches, vision.merge_size**2 * max_image_tokens(architecture))
-    patch = vision.patch_width * (13 + value_bytes) + (6 * vision.width + vision.mlp_width) * value_bytes
+    inner = (vision.num_mlp_matrices - 1) * vision.mlp_width
+    patch = vision.patch_width * (13 + value_bytes) + (6 * vision.width + inner) * value_bytes
     patch += 3 * vision.head_dim * 4
     prefill_tokens = max(limits.prefill_max_tokens, max_image_tokens(architecture) + _PROMPT_TEXT_TOKENS)
-    token = (6 * language.width + 3 * language.mlp_width) * value_bytes
+    token = (2 * language.width + 4 * language.q_width + 3 * language.mlp_width) * value_bytes
     row = language.vocab_size * (2 + value_bytes + 4) + max_output_tokens(limits.max_new_tokens, architecture) * 10
     # Decoding sequences keep their embeddings in case they are preempted.
     embeddings = limits.embedding_queue_tokens + limits.llm_batch_size * max_image_tokens(architecture)

@@ -1,7 +1,7 @@
 """The whole path of a request on a GPU that is not there: shapes, dtypes and devices, and nothing asked of the host.
 
 Under FakeTensorMode a tensor claims to be on `cuda` and has no values: code that reads one in the middle of a step
-raises. The model has MinerU2.5's real widths and two layers of each kind.
+raises. The model has its family's real widths and two layers of each kind.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from batchocr.engine.model.preprocess import Preprocessor
 from batchocr.engine.model.prompt import PromptTokens
 from batchocr.engine.model.vision import VisionModel
 from batchocr.engine.model.weights import WeightReader
+from batchocr.planning.architecture import Architecture
+from batchocr.planning.families import FAMILIES
 from batchocr.planning.limits import EngineLimits
 from batchocr.processes.meter import Meter
 from tests.support.kernel_compilation import without_launches
@@ -47,12 +49,19 @@ LIMITS = EngineLimits(
     max_new_tokens=64,
     num_kv_tokens=40_000,
 )
-ARCHITECTURE = replace(
-    MINERU,
-    vision=replace(MINERU.vision, depth=2),
-    language=replace(MINERU.language, num_layers=2),
-    chat=replace(MINERU.chat, image_token_id=3),
-)
+
+
+def architecture_of(family: str) -> Architecture:
+    vision, language = FAMILIES[family].shapes
+    return replace(
+        MINERU,
+        vision=replace(vision, depth=2),
+        language=replace(language, num_layers=2, tied_embeddings=True),
+        chat=replace(MINERU.chat, image_token_id=3),
+    )
+
+
+ARCHITECTURE = architecture_of("qwen2_vl")
 
 
 class Indexing(TorchFunctionMode):
@@ -196,23 +205,27 @@ FP8 = Fp8Kernels(quantize.quantize_rows, quantize.add_layer_norm_quantize_, quan
 
 
 @contextmanager
-def fake_engine(ops: CudaOps = OPS) -> Iterator[tuple[Engine, FakeCudaDevice]]:
+def fake_engine(
+    ops: CudaOps = OPS, architecture: Architecture = ARCHITECTURE
+) -> Iterator[tuple[Engine, FakeCudaDevice]]:
     with FakeTensorMode(allow_non_fake_inputs=True), Indexing() as indexing, without_launches():
         device = FakeCudaDevice()
-        engine = build_engine(device, LIMITS, ops)
+        engine = build_engine(device, LIMITS, ops, architecture)
         indexing.model_is_loaded = True
         yield engine, device
 
 
-def build_engine(device: Device, limits: EngineLimits, ops: CudaOps) -> Engine:
+def build_engine(
+    device: Device, limits: EngineLimits, ops: CudaOps, architecture: Architecture = ARCHITECTURE
+) -> Engine:
     """To be called under FakeTensorMode and Indexing."""
     vision_ops = ops.with_fp8() if ops.fp8 else ops
     weights = ShapelyWeights()
     model = Model(
-        architecture=ARCHITECTURE,
-        preprocessor=Preprocessor(ARCHITECTURE.vision, ARCHITECTURE.images, ops),
-        vision=VisionModel(ARCHITECTURE.vision, ARCHITECTURE.images, weights, vision_ops, device),
-        language=LanguageModel(ARCHITECTURE.language, weights, ops, CUDA),
+        architecture=architecture,
+        preprocessor=Preprocessor(architecture.vision, architecture.images, ops),
+        vision=VisionModel(architecture.vision, architecture.images, weights, vision_ops, device),
+        language=LanguageModel(architecture.language, weights, ops, CUDA),
         prompts=Prompts(),  # type: ignore[arg-type]
         ops=ops,
         device=device,
@@ -220,9 +233,9 @@ def build_engine(device: Device, limits: EngineLimits, ops: CudaOps) -> Engine:
     return Engine(model, limits)
 
 
-def submit_pages(engine: Engine) -> int:
+def submit_pages(engine: Engine, repetition_penalty: float = 1.0) -> int:
     sizes = [(2200, 1700, (1036, 1036)), (90, 700, None), (300, 800, None), (61, 61, None)] * 5
-    sampling = Sampling(64, presence_penalty=1.0, frequency_penalty=0.05, no_repeat_ngram_size=100)
+    sampling = Sampling(64, 1.0, 0.05, 100, repetition_penalty=repetition_penalty)
     for request_id, (height, width, resize_to) in enumerate(sizes):
         pixels = Pixels(height, width, bytearray(height * width * 3))
         assert engine.submit(request_id, Request(pixels, "", sampling, resize_to=resize_to)) is None
@@ -239,9 +252,10 @@ def run(engine: Engine) -> set[int]:
 
 
 @pytest.mark.slow
-def test_pages_go_all_the_way_without_a_value_being_read_in_between() -> None:
-    with fake_engine() as (engine, device):
-        number = submit_pages(engine)
+@pytest.mark.parametrize(("family", "repetition_penalty"), [("qwen2_vl", 1.0), ("glm_ocr", 1.1)])
+def test_pages_go_all_the_way_without_a_value_being_read_in_between(family: str, repetition_penalty: float) -> None:
+    with fake_engine(architecture=architecture_of(family)) as (engine, device):
+        number = submit_pages(engine, repetition_penalty)
         assert run(engine) == set(range(number))
     assert device.events.count("replay") > 3
 

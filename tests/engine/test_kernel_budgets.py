@@ -6,6 +6,7 @@ And every kernel has what the tests of this folder go by: a launch at true width
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 
 from batchocr.engine.backend import kernels
 from batchocr.engine.backend.kernels.launch import Kernel
+from batchocr.planning.families import FAMILIES
 from tests.engine import test_kernels_model, test_kernels_preprocess, test_kernels_quantize, test_kernels_sampling
 from tests.support.kernel_compilation import (
     ARCHITECTURES,
@@ -90,7 +92,9 @@ def test_every_kernel_keeps_its_budget_on_every_architecture(architecture: int) 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_kernel_compiles_for_every_architecture_fits_its_memory_and_spills_nothing(architecture: int) -> None:
-    for kernel in compiled((*LAUNCHES, *test_kernels_preprocess.LAUNCHES), architecture):
+    of_families = [test_kernels_model.launches(64, family.shapes) for family in FAMILIES.values()]
+    launches = [*LAUNCHES, *test_kernels_preprocess.LAUNCHES, *itertools.chain.from_iterable(of_families)]
+    for kernel in compiled(launches, architecture):
         assert kernel.spilled_bytes <= SPILLED_BYTES.get((kernel.kernel, architecture), 0), kernel
         assert kernel.shared_bytes <= SHARED_BYTES_OF_SM_86, kernel
 

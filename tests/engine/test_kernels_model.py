@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from batchocr.engine.backend.base import PagedContext
 from batchocr.engine.backend.kernels import activation, norm, paged_attention, rotary
 from batchocr.engine.backend.reference import Ops
+from batchocr.planning.architecture import LanguageShape, VisionShape
+from batchocr.planning.families import FAMILIES, USUAL, Shapes
 from tests.support.kernel_compilation import Launch, compiled, kernel_device, resources
 
 REFERENCE = Ops(torch.device("cpu"))
@@ -88,7 +90,7 @@ def test_heads_are_turned_where_they_lie_in_the_product(
 @DTYPES
 @pytest.mark.parametrize(
     ("tokens", "heads", "kv_heads", "head_dim", "block_size"),
-    [(6, 14, 2, 64, 256), (1, 4, 2, 16, 16), (9, 5, 5, 48, 64)],
+    [(6, 14, 2, 64, 256), (3, 16, 8, 128, 64), (1, 4, 2, 16, 16), (9, 5, 5, 48, 64)],
 )
 def test_turned_keys_and_values_reach_their_slots_and_no_others(
     device: torch.device,
@@ -122,6 +124,7 @@ def test_turned_keys_and_values_reach_their_slots_and_no_others(
         pytest.param(16, 14, 2, 64, marks=pytest.mark.long),
         (64, 14, 2, 64),
         (256, 14, 2, 64),
+        (64, 16, 8, 128),
         (16, 3, 1, 80),
         (64, 20, 1, 16),
     ],
@@ -199,45 +202,57 @@ def bfloat16(*shape: int) -> Tensor:
     return torch.zeros(shape, dtype=torch.bfloat16)
 
 
-def turn_heads_of_vision(tokens: int) -> None:
-    q, k, _ = bfloat16(tokens, 3, 16, 80).unbind(1)
-    rotary.rotary_(q, k, torch.zeros(tokens, 40), torch.zeros(tokens, 40))
+def turn_heads_of_vision(tokens: int, shape: VisionShape) -> None:
+    q, k, _ = bfloat16(tokens, 3, shape.num_heads, shape.head_dim).unbind(1)
+    angles = torch.zeros(tokens, shape.head_dim // 2)
+    rotary.rotary_(q, k, angles, angles)
 
 
-def store_heads_of_language(tokens: int) -> None:
-    q, k, v = bfloat16(tokens, 18, 64).split([14, 2, 2], dim=1)
-    cache, slots = bfloat16(24, 2, 4, 256, 2, 64)[0], torch.zeros(tokens, dtype=torch.int64)
-    rotary.rotary_store_(q, k, v, torch.zeros(tokens, 32), torch.zeros(tokens, 32), cache, slots)
+def queries_and_cache(tokens: int, shape: LanguageShape) -> tuple[list[Tensor], Tensor]:
+    heads = [shape.num_heads, shape.num_kv_heads, shape.num_kv_heads]
+    cache = bfloat16(shape.num_layers, 2, 4, 256, shape.num_kv_heads, shape.head_dim)[0]
+    return list(bfloat16(tokens, sum(heads), shape.head_dim).split(heads, dim=1)), cache
 
 
-def attend_in_decode(sequences: int) -> None:
-    q, cache = bfloat16(sequences, 18, 64)[:, :14], bfloat16(24, 2, 4, 256, 2, 64)[0]
+def store_heads_of_language(tokens: int, shape: LanguageShape) -> None:
+    (q, k, v), cache = queries_and_cache(tokens, shape)
+    angles, slots = torch.zeros(tokens, shape.head_dim // 2), torch.zeros(tokens, dtype=torch.int64)
+    rotary.rotary_store_(q, k, v, angles, angles, cache, slots)
+
+
+def attend_in_decode(sequences: int, shape: LanguageShape = USUAL.shapes[1]) -> None:
+    (q, *_), cache = queries_and_cache(sequences, shape)
     tables, lengths = torch.zeros(sequences, 31 + sequences, dtype=torch.int32), torch.zeros(sequences).int()
     paged_attention.paged_attention(q, cache, PagedContext(tables, lengths))
 
 
-def launches(rows: int) -> tuple[Launch, ...]:
-    wide, vision = bfloat16(5120), bfloat16(1280)
+def launches(rows: int, shapes: Shapes) -> tuple[Launch, ...]:
+    vision, language = shapes
+    inner, outer = bfloat16(vision.mlp_width), bfloat16(vision.width)
     return (
-        Launch("quick_gelu_bias_", lambda: activation.quick_gelu_bias_(bfloat16(rows, 5120), wide)),
-        Launch("silu_mul", lambda: activation.silu_mul(bfloat16(rows, 2 * 4864))),
-        Launch("rms_norm", lambda: norm.rms_norm(bfloat16(rows, 896), bfloat16(896), 1e-6)),
+        Launch("quick_gelu_bias_", lambda: activation.quick_gelu_bias_(bfloat16(rows, vision.mlp_width), inner)),
+        Launch("silu_mul", lambda: activation.silu_mul(bfloat16(rows, 2 * language.mlp_width))),
+        Launch("rms_norm", lambda: norm.rms_norm(bfloat16(rows, language.width), bfloat16(language.width), 1e-6)),
         Launch(
             "add_layer_norm_",
-            lambda: norm.add_layer_norm_(bfloat16(rows, 1280), bfloat16(rows, 1280), vision, vision, 1e-6),
+            lambda: norm.add_layer_norm_(
+                bfloat16(rows, vision.width), bfloat16(rows, vision.width), outer, outer, 1e-6
+            ),
         ),
-        Launch("rotary_", lambda: turn_heads_of_vision(rows)),
-        Launch("rotary_store_", lambda: store_heads_of_language(rows)),
-        Launch("paged_attention", lambda: attend_in_decode(rows)),
+        Launch("rotary_", lambda: turn_heads_of_vision(rows, vision)),
+        Launch("rotary_store_", lambda: store_heads_of_language(rows, language)),
+        Launch("paged_attention", lambda: attend_in_decode(rows, language)),
     )
 
 
-LAUNCHES = launches(64)
+LAUNCHES = launches(64, USUAL.shapes)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("rows", [1, 63])
-def test_a_batch_of_another_size_needs_no_other_kernel(rows: int) -> None:
-    for usual, other in zip(LAUNCHES, launches(rows), strict=True):
+def test_a_batch_of_another_size_needs_no_other_kernel(rows: int, family: str) -> None:
+    shapes = FAMILIES[family].shapes
+    for usual, other in zip(launches(64, shapes), launches(rows, shapes), strict=True):
         assert compiled(other, 90) == compiled(usual, 90), usual.name
 
 

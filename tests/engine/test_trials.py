@@ -25,7 +25,7 @@ from batchocr.engine.backend.reference import Ops
 from batchocr.engine.backend.trial import Candidate, Trial, choose, relative_error
 from batchocr.engine.start import load_engine
 from batchocr.errors import EngineError, UsageError
-from batchocr.planning.families import USUAL
+from batchocr.planning.families import FAMILIES, USUAL
 from batchocr.processes.engine_messages import DeviceFound, KernelChoice, LoadModel
 from tests.support.checkpoints import SMALL_LIMITS
 from tests.support.kernel_compilation import kernel_device
@@ -298,9 +298,12 @@ def test_without_a_gpu_every_operation_ends_as_the_reference() -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("small_cases")
-def test_our_kernels_are_right_on_the_cases_they_are_tried_on() -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_our_kernels_are_right_on_the_cases_they_are_tried_on(family: str) -> None:
+    vision, language = FAMILIES[family].shapes
+    shapes = (vision, replace(language, vocab_size=3000))
     with kernel_device(activation, norm, paged_attention, rotary, sampling, vocabulary_piece) as device:
-        trials = CudaTrials(device, torch.float32, lambda call: 1.0, SHAPES)
+        trials = CudaTrials(device, torch.float32, lambda call: 1.0, shapes)
         trials.paged_attention()
         trials.rotary()
         trials.rotary_store()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 Activation = Literal["quick_gelu", "gelu", "silu_mul"]
-"""quick_gelu: x · sigmoid(1.702 x). silu_mul: silu(gate) · up, where one product, without a bias, is [gate, up]."""
+"""quick_gelu: x · sigmoid(1.702 x). silu_mul: silu(gate) · up, where one product is [gate, up]."""
 
 
 ResizePlan = tuple[tuple[int, int], ...]

@@ -119,9 +119,10 @@ class _Packed:
 
 
 def _gated_mlp(inner: Affine, outer: Affine) -> Linear:
-    assert inner.bias is None
-    first, second = inner.weight.chunk(2)
-    gate, up, down = _Packed(Affine(first), "swish"), _Packed(Affine(second)), _Packed(outer)
+    weights = inner.weight.chunk(2)
+    biases = (None, None) if inner.bias is None else inner.bias.chunk(2)
+    first, second = (Affine(weight, bias) for weight, bias in zip(weights, biases, strict=True))
+    gate, up, down = _Packed(first, "swish"), _Packed(second), _Packed(outer)
 
     def run(x: Rows, residual: Tensor | None = None) -> Tensor:
         assert isinstance(x, Tensor)

@@ -143,9 +143,15 @@ class CudaTrials:
         return self._choose("rotary_store", candidates, self._reference.rotary_store, run)
 
     def rms_norm(self) -> Callable[[Tensor, Tensor, float], Tensor]:
-        x, weight = self._random(ROWS, self._language.width), self._random(self._language.width)
-        candidates = [triton_kernel("norm", "rms_norm")]
-        return self._choose("rms_norm", candidates, self._reference.rms_norm, lambda norm: (norm(x, weight, _EPS),))
+        widths = [self._language.width]
+        widths += [self._vision.width] * self._vision.has_rms_norms
+        widths += [self._vision.head_dim] * self._vision.has_qk_norms
+        cases = [(self._random(ROWS, width), self._random(width)) for width in widths]
+
+        def run(norm: Callable[[Tensor, Tensor, float], Tensor]) -> tuple[Tensor, ...]:
+            return tuple(norm(x, weight, _EPS) for x, weight in cases)
+
+        return self._choose("rms_norm", [triton_kernel("norm", "rms_norm")], self._reference.rms_norm, run)
 
     def add_layer_norm(self) -> AddLayerNorm:
         def reference(
@@ -171,9 +177,11 @@ class CudaTrials:
         return self._choose("quick_gelu", candidates, reference, lambda apply: (apply(x.clone(), bias),))
 
     def silu_mul(self) -> Callable[[Tensor], Tensor]:
-        gate_up = self._random(ROWS, 2 * self._language.mlp_width)
+        widths = [self._language.mlp_width]
+        widths += [self._vision.mlp_width] * (self._vision.activation == "silu_mul")
+        cases = [self._random(ROWS, 2 * width) for width in widths]
         candidates = [triton_kernel("activation", "silu_mul")]
-        return self._choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: (op(gate_up),))
+        return self._choose("silu_mul", candidates, lambda x: activate(x, "silu_mul"), lambda op: tuple(map(op, cases)))
 
     def sample(self) -> Sample:
         count = _SAMPLED_ROWS

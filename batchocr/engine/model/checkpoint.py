@@ -38,7 +38,7 @@ def load_model(folder: Path, *, device: Device, dtype: torch.dtype, ops: Ops, vi
     """
     architecture = read_architecture(folder)
     weights = WeightReader(folder, architecture.names, device=device.torch_device, dtype=dtype)
-    return Model(
+    model = Model(
         architecture=architecture,
         preprocessor=Preprocessor(architecture.vision, architecture.images, ops),
         vision=VisionModel(architecture.vision, architecture.images, weights, vision_ops or ops, device),
@@ -47,3 +47,6 @@ def load_model(folder: Path, *, device: Device, dtype: torch.dtype, ops: Ops, vi
         ops=ops,
         device=device,
     )
+    if architecture.surplus is not None:
+        weights.refuse_untaken(architecture.surplus)
+    return model

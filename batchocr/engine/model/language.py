@@ -1,6 +1,6 @@
-"""The language model of Qwen2-VL: prefill of packed prompts and decode steps over a paged KV cache.
+"""A language model: prefill of packed prompts and decode steps over a paged KV cache.
 
-Source: transformers' `modeling_qwen2_vl` for names and order of operations.
+Source: transformers' `modeling_qwen2_vl` and `modeling_glm_ocr` for names and order of operations.
 """
 
 from __future__ import annotations
@@ -28,31 +28,46 @@ class _DecoderLayer:
     input_norm: Tensor
     qkv: Linear
     output: Linear
+    output_norm: Tensor | None
     mlp_norm: Tensor
     mlp: Linear
+    mlp_output_norm: Tensor | None
 
     @classmethod
     def read(cls, weights: WeightReader, index: int, shape: LanguageShape, ops: Ops) -> _DecoderLayer:
         name, width = f"language_model.layers.{index}", shape.width
-        kv_width = shape.num_kv_heads * shape.head_dim
-        projections = (("q_proj", width), ("k_proj", kv_width), ("v_proj", kv_width))
+        projections = (("q_proj", shape.q_width), ("k_proj", shape.kv_width), ("v_proj", shape.kv_width))
 
         def take(part: str, *sizes: int) -> Tensor:
             return weights.take(f"{name}.{part}", sizes)
 
-        qkv = Affine(
-            torch.cat([take(f"self_attn.{part}.weight", size, width) for part, size in projections]),
-            torch.cat([take(f"self_attn.{part}.bias", size) for part, size in projections]),
-        )
-        gate_up = [take(f"mlp.{part}.weight", shape.mlp_width, width) for part in ("gate_proj", "up_proj")]
+        def of_pairs(part: str, size: int) -> Tensor:
+            weight = take(f"self_attn.{part}.weight", size, width)
+            return _halves(weight, shape.head_dim) if shape.rotates_neighbours and part != "v_proj" else weight
+
+        biases = [take(f"self_attn.{part}.bias", size) for part, size in projections if shape.has_biases]
+        qkv = Affine(torch.cat([of_pairs(*each) for each in projections]), torch.cat(biases) if biases else None)
+        if f"{name}.mlp.gate_up_proj.weight" in weights:
+            gate_up = take("mlp.gate_up_proj.weight", 2 * shape.mlp_width, width)
+        else:
+            parts = ("gate_proj", "up_proj")
+            gate_up = torch.cat([take(f"mlp.{part}.weight", shape.mlp_width, width) for part in parts])
         down = Affine(take("mlp.down_proj.weight", width, shape.mlp_width))
         return cls(
             input_norm=take("input_layernorm.weight", width),
             qkv=ops.linear(qkv),
-            output=ops.linear(Affine(take("self_attn.o_proj.weight", width, width))),
+            output=ops.linear(Affine(take("self_attn.o_proj.weight", width, shape.q_width))),
+            output_norm=take("post_self_attn_layernorm.weight", width) if shape.has_branch_norms else None,
             mlp_norm=take("post_attention_layernorm.weight", width),
-            mlp=ops.mlp(Affine(torch.cat(gate_up)), down, "silu_mul"),
+            mlp=ops.mlp(Affine(gate_up), down, "silu_mul"),
+            mlp_output_norm=take("post_mlp_layernorm.weight", width) if shape.has_branch_norms else None,
         )
+
+
+def _halves(weight: Tensor, head_dim: int) -> Tensor:
+    """The rows of a projection so that each head's pairs of neighbours are pairs of its halves. Scores of queries and
+    keys stay the same, as both are projected so."""
+    return weight.view(-1, head_dim // 2, 2, weight.shape[-1]).transpose(1, 2).reshape(weight.shape)
 
 
 def _read_lm_head(weights: WeightReader, shape: LanguageShape, embeddings: Tensor) -> Tensor:
@@ -135,6 +150,12 @@ class LanguageModel:
             attended = attend(q, k, v, layer_cache).flatten(1)
             if last is not None and layer is self._layers[-1]:
                 x, attended = x[last], attended[last]
-            x = layer.output(attended, residual=x)
-            x = layer.mlp(ops.rms_norm(x, layer.mlp_norm, shape.rms_norm_eps), residual=x)
+            x = self._added(layer.output, attended, x, layer.output_norm)
+            x = self._added(layer.mlp, ops.rms_norm(x, layer.mlp_norm, shape.rms_norm_eps), x, layer.mlp_output_norm)
         return self._lm_head(ops.rms_norm(x, self._norm, shape.rms_norm_eps))
+
+    def _added(self, branch: Linear, x: Tensor, residual: Tensor, norm: Tensor | None) -> Tensor:
+        """What a branch makes of x, normed if there is a norm, and added to the residual."""
+        if norm is None:
+            return branch(x, residual=residual)
+        return residual + self._ops.rms_norm(branch(x), norm, self.shape.rms_norm_eps)

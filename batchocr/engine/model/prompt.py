@@ -11,7 +11,7 @@ from typing import Any, cast
 from jinja2 import TemplateError
 
 from batchocr.errors import ModelError
-from batchocr.planning.architecture import Architecture, read_json
+from batchocr.planning.architecture import Architecture, Chat, read_json
 
 _TEMPLATE_ERRORS = (
     *(TemplateError, TypeError, ValueError),
@@ -41,7 +41,7 @@ class PromptFormat:
         self._check_vocabulary(folder, architecture)
         self.stop_token_ids, self._silent_token_ids = self._read_special_tokens(folder)
         self._template_ids = lru_cache(maxsize=64)(self._apply_template)
-        self.encode("", num_image_tokens=1)  # a broken template fails now, not in the middle of a run
+        self._check_template(architecture.chat)  # fails now, not in the middle of a run
 
     def encode(self, prompt: str, num_image_tokens: int) -> PromptTokens:
         """The chat with the system prompt, if there is one, one image and this text, up to where the answer begins."""
@@ -56,18 +56,28 @@ class PromptFormat:
 
     def _apply_template(self, prompt: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The token ids before and after the image."""
-        chat: list[dict[str, Any]] = [{"role": "system", "content": self._system}] if self._system else []
-        chat.append({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]})
-        try:
-            text = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        except _TEMPLATE_ERRORS as error:
-            said = str(error) or type(error).__name__
-            raise ModelError(f"the checkpoint's chat template cannot be used: {said}") from error
-        token_ids = tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        token_ids = tuple(self._tokenizer(self._rendered(prompt), add_special_tokens=False)["input_ids"])
         if token_ids.count(self._image_token_id) != 1:
             raise ModelError("the checkpoint's chat template does not place exactly one image token for an image")
         start = token_ids.index(self._image_token_id)
         return token_ids[:start], token_ids[start + 1 :]
+
+    def _rendered(self, prompt: str) -> str:
+        chat: list[dict[str, Any]] = [{"role": "system", "content": self._system}] if self._system else []
+        chat.append({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]})
+        try:
+            return str(self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+        except _TEMPLATE_ERRORS as error:
+            said = str(error) or type(error).__name__
+            raise ModelError(f"the checkpoint's chat template cannot be used: {said}") from error
+
+    def _check_template(self, chat: Chat) -> None:
+        self.encode("", num_image_tokens=1)
+        if chat.rendered not in (None, rendered := self._rendered(chat.example)):
+            raise ModelError(
+                f"the checkpoint's chat template makes {rendered!r} of a question, not {chat.rendered!r}: "
+                "it is another version of the model"
+            )
 
     def _check_vocabulary(self, folder: Path, architecture: Architecture) -> None:
         if len(self._tokenizer) > architecture.language.vocab_size:

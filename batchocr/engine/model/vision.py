@@ -1,6 +1,7 @@
-"""The ViT of Qwen2-VL over one packed sequence of patches: no padding, no loop over images.
+"""A ViT over one packed sequence of patches: no padding, no loop over images.
 
-Source: Qwen2-VL (arXiv 2409.12191); transformers' `modeling_qwen2_vl` for names and order of operations.
+Source: Qwen2-VL (arXiv 2409.12191); transformers' `modeling_qwen2_vl` and `modeling_glm_ocr` for names and order of
+operations.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor
 from batchocr.engine.backend.base import Affine, Linear, Rows, Segments
 from batchocr.engine.backend.device import Device
 from batchocr.engine.backend.reference import Ops
+from batchocr.engine.model.mergers import read_merger
 from batchocr.engine.model.preprocess import PatchGrid
 from batchocr.engine.model.rope import inverse_frequencies, vision_positions
 from batchocr.engine.model.weights import WeightReader
@@ -27,6 +29,7 @@ GREY = 128
 class _VisionLayer:
     norm1: Affine
     qkv: Linear
+    qk_norms: tuple[Tensor, Tensor] | None
     proj: Linear
     norm2: Affine
     mlp: Linear
@@ -34,14 +37,25 @@ class _VisionLayer:
     @classmethod
     def read(cls, weights: WeightReader, index: int, shape: VisionShape, ops: Ops) -> _VisionLayer:
         name, width = f"visual.blocks.{index}", shape.width
+        *inner, outer = ("fc1", "fc2") if shape.activation == "quick_gelu" else ("gate_proj", "up_proj", "down_proj")
+
+        def norm(part: str) -> Affine:
+            if shape.has_rms_norms:
+                return Affine(weights.take(f"{name}.{part}.weight", (width,)))
+            return weights.take_affine(f"{name}.{part}", width)
+
+        def head_norm(part: str) -> Tensor:
+            return weights.take(f"{name}.attn.{part}_norm.weight", (shape.head_dim,))
+
         return cls(
-            norm1=weights.take_affine(f"{name}.norm1", width),
+            norm1=norm("norm1"),
             qkv=ops.linear(weights.take_affine(f"{name}.attn.qkv", 3 * width, width)),
+            qk_norms=(head_norm("q"), head_norm("k")) if shape.has_qk_norms else None,
             proj=ops.linear(weights.take_affine(f"{name}.attn.proj", width, width)),
-            norm2=weights.take_affine(f"{name}.norm2", width),
+            norm2=norm("norm2"),
             mlp=ops.mlp(
-                weights.take_affine(f"{name}.mlp.fc1", shape.mlp_width, width),
-                weights.take_affine(f"{name}.mlp.fc2", width, shape.mlp_width),
+                weights.take_affines([f"{name}.mlp.{part}" for part in inner], shape.mlp_width, width),
+                weights.take_affine(f"{name}.mlp.{outer}", width, shape.mlp_width),
                 shape.activation,
             ),
         )
@@ -61,18 +75,13 @@ class VisionModel:
             (shape.width, shape.in_channels, shape.temporal_patch_size, shape.patch_size, shape.patch_size),
         )
         self._dtype = frames.dtype
-        self._embed = ops.linear(patch_projection(frames, limits))
+        bias = weights.take("visual.patch_embed.proj.bias", (shape.width,)) if shape.has_patch_bias else None
+        self._embed = ops.linear(patch_projection(frames, limits, bias))
         self._layers = [_VisionLayer.read(weights, index, shape, ops) for index in range(shape.depth)]
-        merge_norm = weights.take_affine("visual.merger.ln_q", shape.width)
+        merge_norm, self._merge = read_merger(weights, shape, ops)
         # The norm behind each layer's MLP, and the linear layer behind that; the merger folds rows before its own.
         behind: list[tuple[Affine, Linear | None]] = [(layer.norm1, layer.qkv) for layer in self._layers[1:]]
         self._behind = [*behind, (merge_norm, None)]
-        self._merged_width = shape.width * shape.merge_size**2
-        self._merge = ops.mlp(
-            weights.take_affine("visual.merger.mlp.0", self._merged_width, self._merged_width),
-            weights.take_affine("visual.merger.mlp.2", shape.out_width, self._merged_width),
-            "gelu",
-        )
         self._inv_freq = inverse_frequencies(shape.head_dim // 2, shape.rope_theta, device.torch_device)
 
     def layers(self, patches: Tensor, grids: Sequence[PatchGrid]) -> Generator[None, None, Tensor]:
@@ -84,9 +93,7 @@ class VisionModel:
         segments = Segments.of([rows * columns for rows, columns in grids], self._device.upload)
         cos, sin = self._rotary_tables(grids)
         x = self._embed(patches.to(self._dtype).sub_(GREY))
-        norm = self._layers[0].norm1
-        assert norm.bias is not None
-        normed: Rows = self._ops.layer_norm(x, norm.weight, norm.bias, self.shape.norm_eps)
+        normed: Rows = self._normed(x, self._layers[0].norm1)
         for number, (layer, (norm, following)) in enumerate(zip(self._layers, self._behind, strict=True)):
             if number:
                 yield
@@ -96,18 +103,31 @@ class VisionModel:
             )
             x, normed = self._then_norm(layer.mlp, normed, x, norm, following)
         assert isinstance(normed, Tensor)
-        return self._merge(normed.view(-1, self._merged_width))
+        return self._merge(normed)
 
     def _attend(self, layer: _VisionLayer, normed: Rows, cos: Tensor, sin: Tensor, segments: Segments) -> Tensor:
         qkv = layer.qkv(normed)
         q, k, v = qkv.view(len(qkv), 3, self.shape.num_heads, self.shape.head_dim).unbind(1)
+        if layer.qk_norms is not None:
+            q, k = (
+                self._ops.rms_norm(x.reshape(-1, self.shape.head_dim), norm, self.shape.norm_eps).view_as(x)
+                for x, norm in zip((q, k), layer.qk_norms, strict=True)
+            )
         q, k = self._ops.rotary(q, k, cos, sin)
         return self._ops.attention(q, k, v, segments, False).flatten(1)
 
     def _then_norm(
         self, layer: Linear, x: Rows, residual: Tensor, norm: Affine, following: Linear | None
     ) -> tuple[Tensor, Rows]:
+        if norm.bias is None:
+            total = layer(x, residual)
+            return total, self._normed(total, norm)
         return self._ops.then_layer_norm(layer, x, residual, norm=norm, eps=self.shape.norm_eps, following=following)
+
+    def _normed(self, x: Tensor, norm: Affine) -> Tensor:
+        if norm.bias is None:
+            return self._ops.rms_norm(x, norm.weight, self.shape.norm_eps)
+        return self._ops.layer_norm(x, norm.weight, norm.bias, self.shape.norm_eps)
 
     def _rotary_tables(self, grids: Sequence[PatchGrid]) -> tuple[Tensor, Tensor]:
         """Cos and sin, each [patches, head_dim / 2]. Half the frequencies rotate with the row, half with the column."""
@@ -117,16 +137,17 @@ class VisionModel:
         return angles.cos(), angles.sin()
 
 
-def patch_projection(frames: Tensor, limits: ImageLimits) -> Affine:
+def patch_projection(frames: Tensor, limits: ImageLimits, bias: Tensor | None = None) -> Affine:
     """The patch projection with the normalisation folded in: it takes bytes from which `GREY` was taken.
 
-    frames: [width, channels, temporal_patch_size, patch_size, patch_size]. The frames of a still image are identical,
-    so one frame is multiplied by the sum of their weights. In bfloat16 the inputs are exact and the weights rounded;
-    inputs around zero keep what that costs as small as rounding normalised values would be.
+    frames: [width, channels, temporal_patch_size, patch_size, patch_size]. bias: of the projection, if it has one. The
+    frames of a still image are identical, so one frame is multiplied by the sum of their weights. In bfloat16 the
+    inputs are exact and the weights rounded; inputs around zero keep what that costs as small as rounding normalised
+    values would be.
     """
     weight = frames.double().sum(dim=2)
     mean = torch.tensor(limits.mean, dtype=torch.float64, device=frames.device).view(1, -1, 1, 1)
     std = torch.tensor(limits.std, dtype=torch.float64, device=frames.device).view(1, -1, 1, 1)
     scaled = (weight / (255.0 * std)).flatten(1).to(frames.dtype)
-    bias = (weight * (GREY / 255.0 - mean) / std).flatten(1).sum(dim=1)
-    return Affine(scaled, bias.to(frames.dtype))
+    shift = (weight * (GREY / 255.0 - mean) / std).flatten(1).sum(dim=1)
+    return Affine(scaled, (shift if bias is None else shift + bias).to(frames.dtype))

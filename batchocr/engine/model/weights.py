@@ -30,10 +30,19 @@ class WeightReader:
         self._dtype = dtype
         self._files: dict[str, Any] = {}
         self._where: dict[str, tuple[str, str]] = {}
+        self._taken: set[str] = set()
         for file_name in weight_files(folder):
             self._files[file_name] = opened = open_weights(folder / file_name, "pt")
             for stored_name in opened.keys():  # noqa: SIM118 (a handle of safetensors, no mapping)
                 self._where[_renamed(stored_name, names)] = (file_name, stored_name)
+
+    def refuse_untaken(self, surplus: str) -> None:
+        """Raise ModelError if a tensor was not asked for, except those whose names begin so."""
+        if untaken := [name for name in self._where if name not in self._taken and not name.startswith(surplus)]:
+            raise ModelError(
+                f"{self._folder} holds {len(untaken)} tensors that a model of this kind does not have, the first "
+                f"'{self._where[untaken[0]][1]}': it is another model"
+            )
 
     def __contains__(self, name: str) -> bool:
         return name in self._where
@@ -42,6 +51,7 @@ class WeightReader:
         """The tensor with this name, on the reader's device and in its dtype. Raises ModelError if it does not fit."""
         if name not in self._where:
             raise ModelError(f"{self._folder} holds no tensor '{name}': is the checkpoint complete?")
+        self._taken.add(name)
         file_name, stored_name = self._where[name]
         try:
             tensor: Tensor = self._files[file_name].get_tensor(stored_name)
@@ -58,6 +68,12 @@ class WeightReader:
                 f"but config.json asks for {list(shape)}"
             )
         return tensor.to(device=self._device, dtype=self._dtype)
+
+    def take_affines(self, names: Sequence[str], *shape: int) -> Affine:
+        """Linear layers of this shape with their biases, as one."""
+        layers = [self.take_affine(name, *shape) for name in names]
+        biases = [layer.bias for layer in layers if layer.bias is not None]
+        return Affine(torch.cat([layer.weight for layer in layers]), torch.cat(biases))
 
     def take_affine(self, name: str, *shape: int) -> Affine:
         """A linear layer of this shape with its bias, or a LayerNorm's weight and bias."""

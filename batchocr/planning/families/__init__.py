@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from batchocr.errors import ModelError
 from batchocr.planning.architecture import Architecture, LanguageShape, VisionShape, read_json
 from batchocr.planning.detector import DetectorUse
-from batchocr.planning.families import qwen2_vl
+from batchocr.planning.families import glm_ocr, qwen2_vl
 
 Shapes: TypeAlias = tuple[VisionShape, LanguageShape]
 
@@ -35,6 +35,14 @@ class Family:
 
 FAMILIES: Final[Mapping[str, Family]] = {
     "qwen2_vl": Family("Qwen2-VL, such as MinerU2.5", qwen2_vl.read, "mineru", qwen2_vl.SHAPES),
+    "glm_ocr": Family(
+        "GLM-OCR",
+        glm_ocr.read,
+        "glm",
+        glm_ocr.SHAPES,
+        detectors=DetectorUse("PaddlePaddle/PP-DocLayoutV3_safetensors", ("pp_doclayout_v3",), least_score=0.3),
+        refuses={"figures": "read", "text_layer": "trust", "vit_dtype": "fp8"},
+    ),
 }
 
 

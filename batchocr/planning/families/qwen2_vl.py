@@ -24,6 +24,11 @@ SHAPES: Final = (
     VisionShape(
         activation="quick_gelu",
         norm_eps=1e-6,
+        has_rms_norms=False,
+        has_patch_bias=False,
+        has_qk_norms=False,
+        merger="mlp",
+        merger_width=5120,
         depth=32,
         width=1280,
         num_heads=16,
@@ -40,6 +45,7 @@ SHAPES: Final = (
         width=896,
         num_heads=14,
         num_kv_heads=2,
+        head_dim=64,
         mlp_width=4864,
         vocab_size=151_936,
         rms_norm_eps=1e-6,
@@ -47,6 +53,9 @@ SHAPES: Final = (
         mrope_section=(8, 12, 12),
         max_positions=32_768,
         tied_embeddings=True,
+        has_biases=True,
+        rotates_neighbours=False,
+        has_branch_norms=False,
     ),
 )
 """MinerU2.5's."""
@@ -97,11 +106,17 @@ def _language_shape(root: Mapping[str, Any], text: Mapping[str, Any]) -> Languag
     theta = rope.get("rope_theta", text.get("rope_theta", root.get("rope_theta", 1e6)))
     num_heads = int(text["num_attention_heads"])
     temporal, height, width = rope.get("mrope_section", (16, 24, 24))
+    hidden_size = int(text["hidden_size"])
+    if num_heads > 0 and hidden_size % num_heads:
+        raise ModelError(
+            "the checkpoint's config.json is inconsistent: hidden_size is not a multiple of num_attention_heads"
+        )
     return LanguageShape(
         num_layers=int(text["num_hidden_layers"]),
-        width=int(text["hidden_size"]),
+        width=hidden_size,
         num_heads=num_heads,
         num_kv_heads=int(text.get("num_key_value_heads") or num_heads),
+        head_dim=hidden_size // max(1, num_heads),
         mlp_width=int(text["intermediate_size"]),
         vocab_size=int(text["vocab_size"]),
         rms_norm_eps=float(text.get("rms_norm_eps", 1e-5)),
@@ -109,21 +124,29 @@ def _language_shape(root: Mapping[str, Any], text: Mapping[str, Any]) -> Languag
         mrope_section=(int(temporal), int(height), int(width)),
         max_positions=int(text.get("max_position_embeddings", 32768)),
         tied_embeddings=bool(root.get("tie_word_embeddings") or text.get("tie_word_embeddings")),
+        has_biases=True,
+        rotates_neighbours=False,
+        has_branch_norms=False,
     )
 
 
 def _vision_shape(vision: Mapping[str, Any], language_width: int) -> VisionShape:
-    width = int(vision["embed_dim"])
+    width, merge_size = int(vision["embed_dim"]), int(vision.get("spatial_merge_size", 2))
     return VisionShape(
         activation="quick_gelu",
         norm_eps=1e-6,
+        has_rms_norms=False,
+        has_patch_bias=False,
+        has_qk_norms=False,
+        merger="mlp",
+        merger_width=width * merge_size**2,
         depth=int(vision["depth"]),
         width=width,
         num_heads=int(vision["num_heads"]),
         mlp_width=int(width * vision.get("mlp_ratio", 4)),
         out_width=int(vision.get("hidden_size", language_width)),
         patch_size=int(vision.get("patch_size", 14)),
-        merge_size=int(vision.get("spatial_merge_size", 2)),
+        merge_size=merge_size,
         temporal_patch_size=int(vision.get("temporal_patch_size", 2)),
         in_channels=int(vision.get("in_channels", vision.get("in_chans", 3))),
         rope_theta=float((vision.get("rope_parameters") or {}).get("rope_theta", 10000.0)),

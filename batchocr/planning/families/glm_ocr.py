@@ -1,0 +1,134 @@
+"""GLM-OCR checkpoints: their configuration as an `Architecture`.
+
+Source: transformers' `glm_ocr`; its defaults are not those of the published model, which names every value here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from batchocr.errors import ModelError
+from batchocr.planning.architecture import (
+    Architecture,
+    Chat,
+    LanguageShape,
+    VisionShape,
+    check_shapes,
+    read_image_limits,
+    refuse_quantised,
+)
+
+SHAPES: Final = (
+    VisionShape(
+        activation="silu_mul",
+        norm_eps=1e-5,
+        has_rms_norms=True,
+        has_patch_bias=True,
+        has_qk_norms=True,
+        merger="downsample",
+        merger_width=4608,
+        depth=24,
+        width=1024,
+        num_heads=16,
+        mlp_width=4096,
+        out_width=1536,
+        patch_size=14,
+        merge_size=2,
+        temporal_patch_size=2,
+        in_channels=3,
+        rope_theta=10_000.0,
+    ),
+    LanguageShape(
+        num_layers=16,
+        width=1536,
+        num_heads=16,
+        num_kv_heads=8,
+        head_dim=128,
+        mlp_width=4608,
+        vocab_size=59_392,
+        rms_norm_eps=1e-5,
+        rope_theta=10_000.0,
+        mrope_section=(16, 24, 24),
+        max_positions=131_072,
+        tied_embeddings=False,
+        has_biases=False,
+        rotates_neighbours=True,
+        has_branch_norms=True,
+    ),
+)
+"""The published model's."""
+
+_PROMPT: Final = "Text Recognition:"
+_RENDERED: Final = f"[gMASK]<sop><|user|>\n<|begin_of_image|><|image|><|end_of_image|>{_PROMPT}<|assistant|>\n"
+"""As others quote its chat template: what is read with another one is refused rather than read by guess."""
+_PIXELS: Final = (112 * 112, 28 * 28 * 15_000)
+
+
+def read(folder: Path, config: Mapping[str, Any]) -> Architecture:
+    """The checkpoint in this folder. config: its config.json. Raises ModelError; KeyError, TypeError, ValueError or
+    AttributeError if a value is missing or does not fit."""
+    text, vision = config["text_config"], config["vision_config"]
+    refuse_quantised(config, text, vision)
+    for name, part in (("language", text), ("vision", vision)):
+        if (found := part.get("hidden_act", "silu")) != "silu":
+            raise ModelError(f"the {name} model's hidden_act is '{found}'; batchocr supports only 'silu'")
+    language_shape, vision_shape = _language_shape(config, text), _vision_shape(vision)
+    check_shapes(vision_shape, language_shape)
+    return Architecture(
+        family=config["model_type"],
+        vision=vision_shape,
+        language=language_shape,
+        images=read_image_limits(folder, vision_shape, "two frames", _PIXELS),
+        chat=Chat(int(config["image_token_id"]), system="", example=_PROMPT, rendered=_RENDERED),
+        names=(("model.visual.", "visual."), ("model.language_model.", "language_model.")),
+        surplus=f"language_model.layers.{language_shape.num_layers}.",
+    )
+
+
+def _language_shape(root: Mapping[str, Any], text: Mapping[str, Any]) -> LanguageShape:
+    rope = text["rope_parameters"]
+    if rope.get("rope_type", "default") != "default" or float(rope.get("partial_rotary_factor", 1.0)) != 1.0:
+        raise ModelError("this checkpoint rotates only a part of each head, or by other rules, which batchocr does not")
+    temporal, height, width = rope["mrope_section"]
+    return LanguageShape(
+        num_layers=int(text["num_hidden_layers"]),
+        width=int(text["hidden_size"]),
+        num_heads=int(text["num_attention_heads"]),
+        num_kv_heads=int(text["num_key_value_heads"]),
+        head_dim=int(text["head_dim"]),
+        mlp_width=int(text["intermediate_size"]),
+        vocab_size=int(text["vocab_size"]),
+        rms_norm_eps=float(text["rms_norm_eps"]),
+        rope_theta=float(rope["rope_theta"]),
+        mrope_section=(int(temporal), int(height), int(width)),
+        max_positions=int(text["max_position_embeddings"]),
+        tied_embeddings=bool(root.get("tie_word_embeddings") or text.get("tie_word_embeddings")),
+        has_biases=False,
+        rotates_neighbours=True,
+        has_branch_norms=True,
+    )
+
+
+def _vision_shape(vision: Mapping[str, Any]) -> VisionShape:
+    out_width, channels = int(vision["out_hidden_size"]), int(vision.get("in_channels", 3))
+    return VisionShape(
+        activation="silu_mul",
+        norm_eps=float(vision["rms_norm_eps"]),
+        has_rms_norms=True,
+        has_patch_bias=True,
+        has_qk_norms=True,
+        merger="downsample",
+        merger_width=out_width * channels,
+        depth=int(vision["depth"]),
+        width=int(vision["hidden_size"]),
+        num_heads=int(vision["num_heads"]),
+        mlp_width=int(vision["intermediate_size"]),
+        out_width=out_width,
+        patch_size=int(vision["patch_size"]),
+        merge_size=int(vision["spatial_merge_size"]),
+        temporal_patch_size=int(vision["temporal_patch_size"]),
+        in_channels=channels,
+        rope_theta=float((vision.get("rope_parameters") or {}).get("rope_theta", 10000.0)),
+    )
