@@ -230,7 +230,7 @@ def read_image_limits(
             std=(float(std_red), float(std_green), float(std_blue)),
             resize=resize,
         )
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise ModelError(f"{folder}: the preprocessor holds a value that does not fit: {error}") from error
     if not 0 < limits.min_pixels <= min(limits.max_pixels, _LARGEST_PAGE):
         raise ModelError(

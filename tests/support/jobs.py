@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -20,7 +20,7 @@ from tests.support.running import command, draw_pdf, eventually, make_quick_mode
 
 PAGES_IN_FLIGHT = 4
 FULL = os.environ.get("BATCHOCR_FULL") == "1"
-_OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": PAGES_IN_FLIGHT, "max_degraded_rate": 1}
+OPTIONS = {"dpi": 72, "workers": 2, "pages_in_flight": PAGES_IN_FLIGHT, "max_degraded_rate": 1}
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,15 @@ class Job:
     model: Path
     documents: Path
     rows: list[PageResult]
+    options: Mapping[str, object] = field(default_factory=lambda: OPTIONS)
 
     def run(self, out: str | Path, **options: object) -> Report:
         """Start or continue the job in this process, and run it to its end."""
-        return batchocr.run(self.documents, out=out, model=self.model, **(_OPTIONS | options))
+        return batchocr.run(self.documents, out=out, model=self.model, **{**self.options, **options})
 
     def arguments(self, out: str | Path, *flags: str | Path) -> list[str | Path]:
         """The arguments of the command that does the same."""
-        options = [f"--{name.replace('_', '-')}={value}" for name, value in _OPTIONS.items()]
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in self.options.items()]
         return [self.documents, "--out", out, "--model", self.model, *options, *flags]
 
 

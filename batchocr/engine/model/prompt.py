@@ -86,7 +86,8 @@ class PromptFormat:
                 f"{architecture.language.vocab_size}: they belong to different checkpoints"
             )
         # If the tokenizer's files are missing, transformers makes one up with a single token.
-        if self._tokenizer.convert_ids_to_tokens(self._image_token_id) is None:
+        is_token = 0 <= self._image_token_id < architecture.language.vocab_size
+        if not is_token or self._tokenizer.convert_ids_to_tokens(self._image_token_id) is None:
             raise ModelError(
                 f"{folder}: image_token_id {self._image_token_id} is not in the tokenizer: "
                 "are all of the tokenizer's files there (tokenizer.json)?"

@@ -1,0 +1,140 @@
+"""Whole runs with GLM-OCR and its detector: they survive what other runs survive, and everything takes their tables."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import psutil
+import pymupdf
+import pytest
+
+import batchocr
+from batchocr import Ocr
+from batchocr.errors import ModelError, OutputMismatchError
+from tests.support.detectors import make_detector
+from tests.support.glm_checkpoints import make_glm_checkpoint
+from tests.support.jobs import FULL, OPTIONS, Job, started, wait_for_rows
+from tests.support.running import draw_pdf, engines_of, num_rows, read_rows, run_app, said_by, texts
+
+pytestmark = pytest.mark.slow
+
+NUM_PAGES, NUM_KILLS = (36, 10) if FULL else (6, 1)
+MAX_NEW_TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_detector(tmp_path_factory.mktemp("detector"), "V3")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory, detector: Path) -> Job:
+    """Half of the pages are those of a PDF, the others scans."""
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "documents" / "scans").mkdir(parents=True)
+    pages = draw_pdf(folder / "documents" / "a.pdf", *(f"Page {number}" for number in range(NUM_PAGES // 2)))
+    with pymupdf.open(pages) as document:
+        for number, page in enumerate(document):
+            page.get_pixmap(dpi=90).save(folder / "documents" / "scans" / f"{number:02}.png")
+    options = {"layout": detector, "max_new_tokens": MAX_NEW_TOKENS, "workers": 1, "pages_in_flight": 2}
+    job = Job(make_glm_checkpoint(folder / "model"), folder / "documents", [], OPTIONS | options)
+    job.run(folder / "whole.parquet")
+    job.rows.extend(read_rows(folder / "whole.parquet"))
+    return job
+
+
+def test_every_page_has_blocks_that_were_read_and_an_honest_status(job: Job) -> None:
+    assert len(job.rows) == NUM_PAGES
+    assert all(row.blocks for row in job.rows)
+    assert {block.tokens for row in job.rows for block in row.blocks} >= {MAX_NEW_TOKENS}
+    for row in job.rows:
+        is_cut = any(block.tokens == MAX_NEW_TOKENS for block in row.blocks)
+        assert ("hit the token limit" in (row.error_message or "")) == is_cut
+        assert row.status == ("degraded" if row.error_message else "ok")
+
+
+def test_a_run_killed_again_and_again_ends_with_the_same_table(job: Job, tmp_path: Path) -> None:
+    out = tmp_path / "table.parquet"
+    for kill in range(NUM_KILLS):
+        with started(job, out) as process:
+            wait_for_rows(process, out, 1 + 3 * kill)
+            process.kill()
+        assert not out.exists()
+    finished = num_rows(out)
+    assert job.run(out).pages_read == NUM_PAGES - finished < NUM_PAGES
+    assert texts(read_rows(out)) == texts(job.rows)
+
+
+def test_an_engine_that_is_killed_is_replaced_with_its_detector(job: Job, tmp_path: Path) -> None:
+    out = tmp_path / "table.parquet"
+    with started(job, out) as process:
+        wait_for_rows(process, out, 1)
+        [engine] = engines_of(psutil.Process(process.pid))
+        engine.kill()
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, said
+    assert texts(read_rows(out)) == texts(job.rows)
+
+
+def test_its_table_is_verified_viewed_and_exported_in_every_form(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = job.documents.parent / "whole.parquet"
+    given = ("--input", job.documents)
+    assert run_app(monkeypatch, "verify", out, job.documents, "--max-degraded-rate", "1") == 0
+    assert run_app(monkeypatch, "view", out, "--out", tmp_path / "view.html", *given) == 0
+    for form in ("md", "mineru", "docling"):
+        assert run_app(monkeypatch, "export", out, "--to", tmp_path / form, "--format", form, *given) == 0
+    assert len(list((tmp_path / "md").rglob("*.md"))) == 1 + NUM_PAGES // 2
+    assert run_app(monkeypatch, "export", out, "--to", tmp_path / "c.jsonl", "--format", "chunks") == 0
+
+
+@pytest.mark.long
+def test_shards_have_the_rows_of_one_run(job: Job, tmp_path: Path) -> None:
+    outs = [tmp_path / f"{number}.parquet" for number in (1, 2)]
+    for number, out in enumerate(outs, 1):
+        job.run(out, shard=f"{number}/2")
+    rows = sorted((row for out in outs for row in read_rows(out)), key=lambda row: (row.source, row.page_index))
+    assert texts(rows) == texts(job.rows)
+
+
+def test_pages_come_one_by_one_with_the_text_of_a_run(job: Job, detector: Path) -> None:
+    options = {"layout": detector, "dpi": 72, "max_new_tokens": MAX_NEW_TOKENS, "workers": 1}
+    document = job.documents / "a.pdf"
+    expected = [row.blocks for row in texts(job.rows) if row.source == "a.pdf"]
+    assert [row.blocks for row in texts(batchocr.process([document], model=job.model, **options))] == expected
+    with Ocr(model=job.model, **options) as ocr:
+        for _ in range(2):
+            assert [row.blocks for row in texts(ocr.process([document]))] == expected
+
+
+def test_its_detector_is_said_where_it_cannot_be_downloaded_and_how_to_name_a_folder(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    caplog.set_level(logging.INFO)
+    with pytest.raises(ModelError, match=r"PP-DocLayoutV3_safetensors cannot be .* pass its folder as --layout ") as no:
+        job.run(tmp_path / "t.parquet", layout=None)
+    assert no.value.exit_code == 5
+    assert "GLM-OCR finds no layouts itself: as with --layout PaddlePaddle/PP-DocLayoutV3_safetensors" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--figures=read", "--text-layer=trust", "--vit-dtype=fp8"])
+def test_an_option_that_it_does_not_take_ends_the_command_before_a_page_is_opened(
+    job: Job, tmp_path: Path, option: str
+) -> None:
+    code, _, said = said_by("run", *job.arguments(tmp_path / "t.parquet"), option)
+    assert (code, said) == (2, f"batchocr: error: {option.replace('=', ' ')} is not for GLM-OCR: leave it out\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_another_model_is_not_continued(job: Job, model: Path, detector: Path, tmp_path: Path) -> None:
+    out = tmp_path / "table.parquet"
+    batchocr.run(job.documents, out=out, model=model, layout=detector, dpi=72, limit=1, max_degraded_rate=1)
+    before = out.read_bytes()
+    with pytest.raises(OutputMismatchError, match=r"model fingerprint .*; protocol mineru .* there, glm r1 here"):
+        job.run(out)
+    assert out.read_bytes() == before
