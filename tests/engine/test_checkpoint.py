@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from functools import reduce
@@ -38,6 +40,7 @@ from batchocr.planning.families import read_architecture
 from batchocr.planning.limits import engine_limits
 from batchocr.processes.engine_messages import LoadModel, UseDevice
 from tests.support.checkpoints import SHAPES, Shape, answers_of, make_checkpoint, oracle
+from tests.support.glm_checkpoints import make_glm_checkpoint
 
 Damage: TypeAlias = Callable[[Path], object]
 EMBEDDINGS = "model.embed_tokens.weight"
@@ -239,6 +242,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "the tokenizer has 263 tokens, the model only 262",
     ),
     "an image token outside the vocabulary": (config(image_token_id=262), "image_token_id 262 is not in the tokenizer"),
+    "an image token below zero": (config(image_token_id=-1), "image_token_id -1 is not in the tokenizer"),
+    "an image token beyond measure": (config(image_token_id=10**30), "0 is not in the tokenizer"),
+    "a number without end": (text_config(hidden_size=math.inf), "config.json holds a value that does not fit"),
+    "a limit without end": (preprocessor(max_pixels=math.inf), "the preprocessor holds a value that does not fit"),
     "fewer layers than none": (text_config(num_hidden_layers=-1), "num_hidden_layers and the vision depth must be"),
     "no room for a token": (text_config(max_position_embeddings=0), "max_position_embeddings must be positive"),
     "JSON too deep to be read": (
@@ -276,6 +283,110 @@ def test_what_is_wrong_with_a_checkpoint_is_named(folder: Path, name: str) -> No
         load(folder)
     assert sentence in str(refusal.value)
     assert refusal.value.exit_code == 5
+
+
+@pytest.fixture(scope="module")
+def sound_glm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_glm_checkpoint(tmp_path_factory.mktemp("glm"))
+
+
+@pytest.fixture
+def glm(sound_glm: Path, tmp_path: Path) -> Path:
+    """A copy of a sound GLM-OCR checkpoint, to be changed."""
+    return Path(shutil.copytree(sound_glm, tmp_path / "glm"))
+
+
+def without_token(token: str) -> Damage:
+    """Takes a special token out of the tokenizer."""
+
+    def damage(folder: Path) -> None:
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (folder / name).write_text((folder / name).read_text().replace(json.dumps(token), '"<|another|>"'))
+
+    return damage
+
+
+def without_tensor(name: str) -> Damage:
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        del tensors[name]
+        save_file(tensors, folder / "model.safetensors")
+
+    return damage
+
+
+GLM_DAMAGES: dict[str, tuple[Damage, str]] = {
+    "weights cut short": (cut_short, "model.safetensors is damaged or cut short"),
+    "a missing shard": (lose_a_shard, "model-00002-of-00002.safetensors is missing"),
+    "no norm of the heads": (
+        without_tensor("model.visual.blocks.1.attn.q_norm.weight"),
+        "holds no tensor 'visual.blocks.1.attn.q_norm.weight'",
+    ),
+    "no convolution": (without_tensor("model.visual.downsample.weight"), "holds no tensor 'visual.downsample.weight'"),
+    "no norm after the MLP": (
+        without_tensor("model.language_model.layers.0.post_mlp_layernorm.weight"),
+        "holds no tensor 'language_model.layers.0.post_mlp_layernorm.weight'",
+    ),
+    "no head": (without_tensor("lm_head.weight"), "no lm_head.weight"),
+    "no image token": (without_token("<|image|>"), "does not place exactly one image token"),
+    "another image token": (config(image_token_id=1), "does not place exactly one image token"),
+    "no end token": (
+        both(
+            both(without("generation_config.json"), text_config(eos_token_id=None)),
+            lambda folder: change_json(folder / "tokenizer_config.json", lambda values: values.pop("eos_token")),
+        ),
+        "names no end token",
+    ),
+    "quantised weights": (config(quantization_config={"quant_method": "fp8"}), "is quantised"),
+    "a quantised language model": (text_config(quantization_config={"quant_method": "fp8"}), "is quantised"),
+    "a quantised vision model": (vision_config(quantization_config={"quant_method": "fp8"}), "is quantised"),
+    "another activation": (text_config(hidden_act="gelu"), "language model's hidden_act is 'gelu'"),
+    "another activation for images": (vision_config(hidden_act="gelu"), "vision model's hidden_act is 'gelu'"),
+    "half of each head rotates": (rope(partial_rotary_factor=0.5), "rotates only a part of each head"),
+    "rope scaling": (rope(rope_type="yarn"), "rotates only a part of each head, or by other rules"),
+    "a preprocessor of another model": (preprocessor(merge_size=4), "merge_size is 4 in the preprocessor, 2 in the"),
+    "text fields at the root": (config(text_config=[]), "config.json holds a value that does not fit"),
+}
+
+
+@pytest.mark.parametrize("name", GLM_DAMAGES)
+def test_what_is_wrong_with_a_glm_checkpoint_is_named(glm: Path, name: str) -> None:
+    damage, sentence = GLM_DAMAGES[name]
+    damage(glm)
+    with pytest.raises(ModelError, match=re.escape(sentence)):
+        load(glm)
+
+
+GLM_FIELDS = {
+    (): ("image_token_id", "text_config", "vision_config"),
+    ("text_config",): (
+        *("head_dim", "hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads"),
+        *("num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "rope_parameters", "vocab_size"),
+    ),
+    ("text_config", "rope_parameters"): ("mrope_section", "rope_theta"),
+    ("vision_config",): (
+        *("depth", "hidden_size", "intermediate_size", "num_heads", "out_hidden_size", "patch_size", "rms_norm_eps"),
+        *("spatial_merge_size", "temporal_patch_size"),
+    ),
+}
+
+
+def test_every_field_of_glms_config_that_is_missing_or_no_number_is_named(glm: Path) -> None:
+    path = glm / "config.json"
+    values = json.loads(path.read_text())
+    for objects, names in GLM_FIELDS.items():
+        fields = reduce(dict.__getitem__, objects, values)
+        for name in names:
+            value = fields.pop(name)
+            path.write_text(json.dumps(values))
+            with pytest.raises(ModelError, match=f"lacks the field '{name}'"):
+                read_architecture(glm)
+            for odd in (None, "wide", []):
+                fields[name] = odd
+                path.write_text(json.dumps(values))
+                with pytest.raises(ModelError, match="holds a value that does not fit"):
+                    read_architecture(glm)
+            fields[name] = value
 
 
 def test_a_name_that_is_neither_a_folder_nor_a_hub_id_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -120,6 +122,41 @@ def test_its_detector_is_said_where_it_cannot_be_downloaded_and_how_to_name_a_fo
     assert no.value.exit_code == 5
     assert "GLM-OCR finds no layouts itself: as with --layout PaddlePaddle/PP-DocLayoutV3_safetensors" in caplog.text
     assert list(tmp_path.iterdir()) == []
+
+
+def without_its_end(model: Path) -> None:
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+
+
+def without_image_token(model: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (model / name).write_text((model / name).read_text().replace('"<|image|>"', '"<|another|>"'))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (without_its_end, "model.safetensors is damaged or cut short"),
+        (without_image_token, "chat template does not place exactly one image token"),
+    ],
+)
+def test_a_damaged_checkpoint_ends_the_command_before_a_page_is_opened(
+    job: Job, tmp_path: Path, damage: Callable[[Path], None], sentence: str
+) -> None:
+    damaged = Path(shutil.copytree(job.model, tmp_path / "damaged"))
+    damage(damaged)
+    code, _, said = said_by("run", *job.arguments(tmp_path / "t.parquet"), "--model", damaged)
+    assert (code, sentence in said) == (5, True), said
+    assert "opening the documents" not in said
+    assert not (tmp_path / "t.parquet").exists()
+
+
+def test_a_folder_that_is_no_detector_of_its_kind_ends_the_command(job: Job, tmp_path: Path) -> None:
+    for other in (make_detector(tmp_path / "v2", "V2"), job.model):
+        code, _, said = said_by("run", *job.arguments(tmp_path / "t.parquet"), "--layout", other)
+        assert (code, "With this model --layout takes PP-DocLayoutV3" in said) == (5, True), said
+    assert not (tmp_path / "t.parquet").exists()
 
 
 @pytest.mark.parametrize("option", ["--figures=read", "--text-layer=trust", "--vit-dtype=fp8"])
