@@ -10,7 +10,7 @@ Run as `python -m benchmarks.FOLDER.NAME --help`; RESULTS.md has what they gave.
 
 The GPU benchmarks take --device, --out and --smoke (a size that runs on a CPU in seconds). What the folders share:
 
-    true_shape    a checkpoint of MinerU2.5's shape with random weights, whose answers never end on their own
+    true_shape    a checkpoint of a model's shape with random weights, whose answers never end on their own
     trace         the requests that pages make: image sizes, prompts, output lengths; `text_layer` reads them from PDFs
     replay        runs a trace through an engine
     loading       model and engine as the product makes them

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.trace import Trace, dense_trace
+from benchmarks.true_shape import SHAPES, USUAL
 
 PEAK_TFLOPS = 790.0
 """Measured on an H200 in bfloat16; products reached 782 on an H100."""
@@ -17,6 +18,13 @@ _SIZES = ("vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_to
 def add_checkpoint_option(parser: argparse.ArgumentParser) -> None:
     """Add the option for the model to measure with."""
     parser.add_argument("--checkpoint", type=Path, help="folder of a checkpoint, made there if empty (true_shape.py)")
+
+
+def add_family_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the family of the model that is made."""
+    parser.add_argument(
+        "--family", choices=tuple(SHAPES), default=USUAL, help="of the model, where its checkpoint is made"
+    )
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:

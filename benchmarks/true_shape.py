@@ -1,7 +1,8 @@
-"""A checkpoint with MinerU2.5's shape and random weights: it cannot read, but every step takes as long.
+"""A checkpoint with a model's shape and random weights: it cannot read, but every step takes as long.
 
 Its end token is outside its vocabulary, so an answer has `max_new_tokens` tokens in any engine, and all engines do the
-same work. It takes 2.3 GB in bfloat16. Tokenizer and chat template are those of `tests/support/quick_model`.
+same work. MinerU2.5's takes 2.3 GB in bfloat16, GLM-OCR's 2.2. Tokenizer and chat template are those of
+`tests/support/quick_model`.
 """
 
 from __future__ import annotations
@@ -9,48 +10,81 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from batchocr.planning.architecture import Architecture
+from batchocr.planning.families import FAMILIES
 from benchmarks import QUICK_MODEL
 from tests.support.mineru_shape import MINERU
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+USUAL: Final = MINERU.family
 WEIGHT_STD = 0.02
 _POOL_VALUES = 1 << 25
 _COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
-SMOKE_SHAPE = replace(
-    MINERU,
-    vision=replace(MINERU.vision, depth=1, width=64, num_heads=2, mlp_width=256, merger_width=256, out_width=64),
-    language=replace(
-        MINERU.language,
-        num_layers=1,
-        width=64,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=32,
-        mlp_width=96,
-        vocab_size=1024,
-        mrope_section=(4, 6, 6),
+_GLM_VISION, _GLM_LANGUAGE = FAMILIES["glm_ocr"].shapes
+SHAPES: Final[Mapping[str, Architecture]] = {
+    USUAL: MINERU,
+    "glm_ocr": replace(
+        MINERU,
+        family="glm_ocr",
+        vision=_GLM_VISION,
+        language=_GLM_LANGUAGE,
+        images=replace(MINERU.images, min_pixels=12_544, max_pixels=9_633_792, resize="two frames"),
     ),
-    images=replace(MINERU.images, max_pixels=100_000),
-)
+}
+"""By the `model_type` of a checkpoint."""
+
+
+def smoke_shape(family: str) -> Architecture:
+    """The family's shape, made small."""
+    shape = SHAPES[family]
+    merger_width = {"mlp": 256, "downsample": 192}[shape.vision.merger]
+    return replace(
+        shape,
+        vision=replace(
+            shape.vision, depth=1, width=64, num_heads=2, mlp_width=256, merger_width=merger_width, out_width=64
+        ),
+        language=replace(
+            shape.language,
+            num_layers=1,
+            width=64,
+            num_heads=2,
+            num_kv_heads=1,
+            head_dim=32,
+            mlp_width=96,
+            vocab_size=1024,
+            mrope_section=(4, 6, 6),
+        ),
+        images=replace(shape.images, max_pixels=100_000 * shape.images.num_frames),
+    )
+
+
+SMOKE_SHAPE = smoke_shape(USUAL)
 
 
 @contextmanager
-def checkpoint(folder: Path | None, *, smoke: bool) -> Iterator[Path]:
-    """A checkpoint to measure with: in the given folder, written if it is empty, or in a temporary one."""
+def checkpoint(folder: Path | None, *, smoke: bool, family: str = USUAL) -> Iterator[Path]:
+    """A checkpoint to measure with: in the given folder, written if it is empty, or in a temporary one.
+
+    family: a key of `SHAPES`.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         place = folder or Path(temporary)
         if not (place / "config.json").exists():
-            write_checkpoint(place, *((SMOKE_SHAPE, torch.float32) if smoke else (MINERU, torch.bfloat16)))
+            made = (smoke_shape(family), torch.float32) if smoke else (SHAPES[family], torch.bfloat16)
+            write_checkpoint(place, *made)
         yield place
 
 
@@ -75,17 +109,14 @@ def detector(*, smoke: bool) -> Iterator[Path]:
 
 def write_checkpoint(folder: Path, shape: Architecture, dtype: torch.dtype) -> Path:
     """Write a checkpoint of this shape into `folder` and return it."""
-    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
-
     folder.mkdir(parents=True, exist_ok=True)
     for name in _COPIED:
         shutil.copy(QUICK_MODEL / name, folder / name)
     limits = json.loads((QUICK_MODEL / "preprocessor_config.json").read_text())
-    limits["max_pixels"] = shape.images.max_pixels
+    limits |= {"min_pixels": shape.images.min_pixels, "max_pixels": shape.images.max_pixels}
     (folder / "preprocessor_config.json").write_text(json.dumps(limits))
-    config = Qwen2VLConfig(**_config(shape, dtype), architectures=["Qwen2VLForConditionalGeneration"])
     with torch.device("meta"):
-        empty = Qwen2VLForConditionalGeneration(config).state_dict()
+        config, empty = _MODELS[shape.family](shape, _config(shape, dtype))
     save_file(_random_weights(empty, dtype), folder / "model.safetensors", {"format": "pt"})
     end = {"eos_token_id": shape.language.vocab_size, "pad_token_id": 0, "do_sample": False}
     (folder / "generation_config.json").write_text(json.dumps(end))
@@ -93,10 +124,11 @@ def write_checkpoint(folder: Path, shape: Architecture, dtype: torch.dtype) -> P
     return folder
 
 
-def _config(shape: Architecture, dtype: torch.dtype) -> dict[str, object]:
+def _config(shape: Architecture, dtype: torch.dtype) -> dict[str, Any]:
+    """What every family's config.json says in the same words, but for the ViT."""
     sample = json.loads((QUICK_MODEL / "config.json").read_text())
     special = {name: value for name, value in sample.items() if name.endswith("_token_id")}
-    language, vision = shape.language, shape.vision
+    language = shape.language
     return special | {
         "tie_word_embeddings": language.tied_embeddings,
         "dtype": str(dtype).removeprefix("torch."),
@@ -118,18 +150,50 @@ def _config(shape: Architecture, dtype: torch.dtype) -> dict[str, object]:
             "eos_token_id": None,
             "tie_word_embeddings": language.tied_embeddings,
         },
-        "vision_config": {
-            "depth": vision.depth,
-            "embed_dim": vision.width,
-            "num_heads": vision.num_heads,
-            "mlp_ratio": vision.mlp_width // vision.width,
-            "hidden_size": vision.out_width,
-        },
     }
 
 
-def _random_weights(empty: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """A tensor for each name, with the names of checkpoints on the hub, which every engine can read.
+def _qwen2_vl(shape: Architecture, config: dict[str, Any]) -> tuple[PreTrainedConfig, dict[str, Tensor]]:
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    vision = shape.vision
+    seen = {
+        "depth": vision.depth,
+        "embed_dim": vision.width,
+        "num_heads": vision.num_heads,
+        "mlp_ratio": vision.mlp_width // vision.width,
+        "hidden_size": vision.out_width,
+    }
+    whole = Qwen2VLConfig(**config, vision_config=seen, architectures=["Qwen2VLForConditionalGeneration"])
+    empty = Qwen2VLForConditionalGeneration(whole).state_dict()
+    del empty["lm_head.weight"]  # tied
+    old = (("model.visual.", "visual."), ("model.language_model.", "model."))  # as on the hub
+    return whole, {name.replace(*old[0]).replace(*old[1]): tensor for name, tensor in empty.items()}
+
+
+def _glm_ocr(shape: Architecture, config: dict[str, Any]) -> tuple[PreTrainedConfig, dict[str, Tensor]]:
+    from transformers import GlmOcrConfig, GlmOcrForConditionalGeneration
+
+    vision = shape.vision
+    seen = {
+        "depth": vision.depth,
+        "hidden_size": vision.width,
+        "num_heads": vision.num_heads,
+        "intermediate_size": vision.mlp_width,
+        "out_hidden_size": vision.out_width,
+        "rms_norm_eps": vision.norm_eps,
+    }
+    config["text_config"]["head_dim"] = shape.language.head_dim
+    whole = GlmOcrConfig(**config, vision_config=seen, architectures=["GlmOcrForConditionalGeneration"])
+    return whole, GlmOcrForConditionalGeneration(whole).state_dict()
+
+
+_MODELS = {USUAL: _qwen2_vl, "glm_ocr": _glm_ocr}
+"""The configuration, and a tensor without values for each name that is stored."""
+
+
+def _random_weights(empty: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """A tensor for each of these names, of its shape.
 
     Values are copied from random places in one pool: drawing 1.2 billion of them takes a minute, copying them a second.
     """
@@ -138,9 +202,6 @@ def _random_weights(empty: dict[str, Tensor], dtype: torch.dtype) -> dict[str, T
     pool = (WEIGHT_STD * torch.randn(min(_POOL_VALUES, 2 * largest), generator=generator)).to(dtype)
     weights = {}
     for name, tensor in empty.items():
-        if name == "lm_head.weight":
-            continue
-        name = name.replace("model.visual.", "visual.").replace("model.language_model.", "model.")
         if tensor.dim() == 1:
             fill = torch.zeros if name.endswith("bias") else torch.ones
             weights[name] = fill(tensor.shape, dtype=dtype)

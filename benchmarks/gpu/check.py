@@ -6,8 +6,9 @@ Each part runs in its own process with a deadline, the most important first; wha
 has measured by then is kept. benchmarks/results/gpu_check.json is rewritten after each part, and continued by the next
 command on the same machine and commit. The last line says whether what was checked is right, and which parts are not
 done, for --only: one that the total time or Ctrl-C has cut off is one of them. gpu_check.trace.json.gz beside it is a
-trace for chrome://tracing. Exit code 1 if something is wrong. With --smoke, tiny versions of the parts run within this
-process, on a CPU too; the kernel tests are left out.
+trace for chrome://tracing. With --family, the parts that any model can run go into a file of its name. Exit code 1 if
+something is wrong. With --smoke, tiny versions of the parts run within this process, on a CPU too; the kernel tests are
+left out.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from typing import Any
 
 from batchocr.engine import backend
 from benchmarks import ROOT
-from benchmarks.options import add_checkpoint_option
+from benchmarks.options import add_checkpoint_option, add_family_option
 from benchmarks.record import RESULTS, benchmark_parser, machine_metadata, write_json
+from benchmarks.true_shape import USUAL
 
 _TAIL_CHARACTERS = 2000
 INTERRUPTED = "interrupted"
@@ -42,7 +44,7 @@ _PATIENCE_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Part:
     """A benchmark or a check to run. name: the prefix of its figures' names. needs_model: takes --checkpoint. traced:
-    takes --chrome-trace. on_cpu: whether a CPU can run it."""
+    takes --chrome-trace. on_cpu: whether a CPU can run it. of_family: takes --family."""
 
     name: str
     module: str
@@ -51,15 +53,16 @@ class Part:
     needs_model: bool = True
     traced: bool = False
     on_cpu: bool = True
+    of_family: bool = False
 
 
 PARTS = (
     Part("ops", "benchmarks.gpu.ops_check", 120, ("--dtype", "bfloat16"), needs_model=False),
-    Part("model", "benchmarks.gpu.model_check", 150, ("--dtype", "bfloat16")),
-    Part("production", "benchmarks.gpu.production_check", 90),
+    Part("model", "benchmarks.gpu.model_check", 150, ("--dtype", "bfloat16"), of_family=True),
+    Part("production", "benchmarks.gpu.production_check", 90, of_family=True),
     Part("throughput.dense_bf16", "benchmarks.speed.throughput", 180, ("--seconds", "30"), traced=True),
     Part("card", "benchmarks.gpu.card", 40, needs_model=False),
-    Part("throughput.layout", "benchmarks.speed.throughput", 120, ("--layout", "--seconds", "20")),
+    Part("throughput.layout", "benchmarks.speed.throughput", 120, ("--layout", "--seconds", "20"), of_family=True),
     Part("attention", "benchmarks.gpu.attention", 60, needs_model=False),
     Part("ablation", "benchmarks.gpu.ablation", 300, ("--coupled", "64")),
     Part(
@@ -70,10 +73,10 @@ PARTS = (
         on_cpu=False,
     ),
     Part("small_images", "benchmarks.speed.small_images", 60),
-    Part("decode", "benchmarks.gpu.decode", 60, ("--batch-sizes", "64,256", "--steps", "40")),
+    Part("decode", "benchmarks.gpu.decode", 60, ("--batch-sizes", "64,256", "--steps", "40"), of_family=True),
     Part("end_to_end", "benchmarks.speed.end_to_end", 120, ("--copies", "40")),
     Part("ops_float32", "benchmarks.gpu.ops_check", 90, ("--dtype", "float32"), needs_model=False, on_cpu=False),
-    Part("model_float32", "benchmarks.gpu.model_check", 90, ("--dtype", "float32")),
+    Part("model_float32", "benchmarks.gpu.model_check", 90, ("--dtype", "float32"), of_family=True),
     Part("kernel_tests", "pytest", 120, needs_model=False, on_cpu=False),
     Part("preprocess", "benchmarks.gpu.preprocess", 40, needs_model=False),
     Part(
@@ -195,6 +198,7 @@ def run_parts(left: list[Part], parts: dict[str, dict[str, Any]], given: argpars
         while left and (left_s := until_s - time.perf_counter()) > 0:
             part, deadline_s = left[0], min(left[0].deadline_s, left_s)
             options = ["--device", given.device] + (["--checkpoint", str(folder)] if part.needs_model else [])
+            options += ["--family", given.family] if part.of_family else []
             if part.traced:
                 options += ["--chrome-trace", str(results.with_suffix(".trace.json.gz"))]
             written = run_part(part, options, deadline_s, smoke=given.smoke)
@@ -213,12 +217,17 @@ def main(arguments: list[str] | None = None) -> None:
     names = [part.name for part in PARTS]
     parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=f"parts: {','.join(names)}")
     add_checkpoint_option(parser)
+    add_family_option(parser)
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.only if name not in names]:
         parser.error(f"no part {', '.join(unknown)}: there is {', '.join(names)}")
     can_run_all = backend.select_device(given.device).type == "cuda" and not given.smoke
     left = [part for part in PARTS if part.name in given.only and (part.on_cpu or can_run_all)]
-    path = given.out or (None if given.smoke else RESULTS / "gpu_check.json")
+    name = "gpu_check"
+    if given.family != USUAL:
+        left = [part for part in left if part.of_family or not part.needs_model]
+        name += f".{given.family}"
+    path = given.out or (None if given.smoke else RESULTS / f"{name}.json")
     parts: dict[str, dict[str, Any]] = {}
     run_parts(left, parts, given, path)
     found = summary(parts)

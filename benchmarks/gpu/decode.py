@@ -19,7 +19,7 @@ from batchocr.engine.model.checkpoint import Model
 from batchocr.processes.meter import Meter
 from benchmarks.gpu.variants import Watched, WithoutGraphs, on_device
 from benchmarks.loading import load, make_engine, note_kernels
-from benchmarks.options import add_checkpoint_option, numbers
+from benchmarks.options import add_checkpoint_option, add_family_option, numbers
 from benchmarks.record import Record, Row, benchmark_parser
 from benchmarks.replay import work_of
 from benchmarks.trace import LAYOUT_SIZE, Ask, Noise
@@ -94,13 +94,14 @@ def _timed(engine: Engine, device: Watched, steps: int) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
     add_checkpoint_option(parser)
+    add_family_option(parser)
     parser.add_argument("--batch-sizes", type=numbers, default=[1, 8, 32, 64, 128, 256, 512])
     parser.add_argument("--steps", type=int, default=40)
     given = parser.parse_args(arguments)
     if given.smoke:
         given.batch_sizes, given.steps = [1, 4], 3
     record = Record("decode", given)
-    with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
+    with checkpoint(given.checkpoint, smoke=given.smoke, family=given.family) as folder:
         model = load(folder, given.device)
         note_kernels(record, model)
         for graphs in (True, False):

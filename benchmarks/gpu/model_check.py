@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.model_check
 
 In float32, tiny models of the tests' shapes must generate exactly the tokens that the reference operations do, singly
-and in batches, and logits within 1e-3. In bfloat16, at MinerU2.5's true widths, a given answer is fed token by token
+and in batches, and logits within 1e-3. In bfloat16, at the family's true widths, a given answer is fed token by token
 and the logits are compared with those of transformers' float32 model: their error may be at most 1.1 times that of
 transformers' own bfloat16 model. Exit code 1 if a check fails.
 """
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from PIL import Image
@@ -31,11 +32,12 @@ from batchocr.engine.model.prompt import PromptFormat, PromptTokens
 from batchocr.engine.model.rope import mrope_positions
 from batchocr.planning.families import read_architecture
 from benchmarks.loading import free_memory, load, make_engine
-from benchmarks.options import add_checkpoint_option
+from benchmarks.options import add_checkpoint_option, add_family_option
 from benchmarks.record import Record, Row, benchmark_parser
 from benchmarks.trace import Ask, Noise
-from benchmarks.true_shape import checkpoint
+from benchmarks.true_shape import USUAL, checkpoint
 from tests.support.checkpoints import SHAPES, TokenIdFormat, answers_of, make_checkpoint
+from tests.support.glm_checkpoints import GLM_SHAPES, make_glm_checkpoint
 from tests.support.whole_vit import encode
 
 QUESTION = "\nText Recognition:"
@@ -45,6 +47,11 @@ _NEW_TOKENS = 34
 _MAX_LOGIT_ERROR = 1e-3
 _NO_WORSE = 1.1
 _AGREEMENT_MARGIN = 0.03
+_TINY: Final[Mapping[str, Mapping[str, Callable[[Path], Path]]]] = {
+    USUAL: {name: partial(make_checkpoint, shape=shape) for name, shape in SHAPES.items()},
+    "glm_ocr": {name: partial(make_glm_checkpoint, shape=shape) for name, shape in GLM_SHAPES.items()},
+}
+"""What makes the tests' checkpoints, by family and name."""
 
 
 def answers(model: Model, folder: Path, *, llm_batch_size: int) -> list[str]:
@@ -75,12 +82,12 @@ def check_tiny_model(name: str, device_name: str, folder: Path) -> Row:
     return {"check": f"float32, {name}", "ok": ok, "logit error": error, "top-1": float(same), "reason": reason}
 
 
-def check_tiny_models(device_name: str, record: Record, *, smoke: bool) -> bool:
-    """Add a row for each shape of the tests' checkpoints. Returns whether all are right."""
+def check_tiny_models(device_name: str, family: str, record: Record, *, smoke: bool) -> bool:
+    """Add a row for each shape of the tests' checkpoints of this family. Returns whether all are right."""
     rows = []
-    for name, shape in list(SHAPES.items())[: 1 if smoke else None]:
+    for name, make in list(_TINY[family].items())[: 1 if smoke else None]:
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(check_tiny_model(name, device_name, make_checkpoint(Path(folder), shape)))
+            rows.append(check_tiny_model(name, device_name, make(Path(folder))))
         record.add(rows[-1])
     return all(bool(row["ok"]) for row in rows)
 
@@ -143,12 +150,15 @@ def transformers_logits(
     folder: Path, device: torch.device, dtype: torch.dtype, images: Sequence[Pixels], tokens: Sequence[int]
 ) -> list[Tensor]:
     """The same from transformers' model, for each image."""
-    from transformers import Qwen2VLForConditionalGeneration, Qwen2VLImageProcessorPil
+    from transformers import AutoModelForImageTextToText, Qwen2VLImageProcessorPil
+    from transformers.models.glm46v.image_processing_pil_glm46v import Glm46VImageProcessorPil
 
-    processor = Qwen2VLImageProcessorPil.from_pretrained(folder, local_files_only=True)
-    model: Any = Qwen2VLForConditionalGeneration.from_pretrained(folder, local_files_only=True, dtype=dtype)
+    processors: dict[str, Any] = {USUAL: Qwen2VLImageProcessorPil, "glm_ocr": Glm46VImageProcessorPil}
+    architecture = read_architecture(folder)
+    processor = processors[architecture.family].from_pretrained(folder, local_files_only=True)
+    model: Any = AutoModelForImageTextToText.from_pretrained(folder, local_files_only=True, dtype=dtype)
     model = model.to(device).eval()
-    prompts = PromptFormat(folder, read_architecture(folder))
+    prompts = PromptFormat(folder, architecture)
     results = []
     for pixels in images:
         image = Image.frombuffer("RGB", (pixels.width, pixels.height), pixels.data, "raw", "RGB", 0, 1)
@@ -176,16 +186,17 @@ def _row(name: str, ok: bool, error: float, agreement: float, reason: str | None
 def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
     add_checkpoint_option(parser)
+    add_family_option(parser)
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), help="both if not given")
     given = parser.parse_args(arguments)
     record = Record("model_check", given)
     torch.set_float32_matmul_precision("highest")
     ok = True
     if given.dtype != "float32":
-        with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
+        with checkpoint(given.checkpoint, smoke=given.smoke, family=given.family) as folder:
             ok = check_true_widths(folder, given.device, record, smoke=given.smoke)
     if given.dtype != "bfloat16":
-        ok &= check_tiny_models(given.device, record, smoke=given.smoke)
+        ok &= check_tiny_models(given.device, given.family, record, smoke=given.smoke)
     if not ok:
         sys.exit(1)
 

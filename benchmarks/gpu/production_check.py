@@ -22,7 +22,7 @@ from batchocr.engine.backend.device import Device, Mark
 from batchocr.engine.model.checkpoint import Model, load_model
 from benchmarks.gpu.variants import OneStream, WithGraphsAsCalls, Wrapped, on_device
 from benchmarks.loading import load, make_engine, note_kernels
-from benchmarks.options import add_checkpoint_option
+from benchmarks.options import add_checkpoint_option, add_family_option
 from benchmarks.record import Record, benchmark_parser
 from benchmarks.trace import Noise, Trace, dense_trace
 from benchmarks.true_shape import checkpoint
@@ -120,10 +120,11 @@ def check(model: Model, trace: Trace, record: Record) -> bool:
 def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
     add_checkpoint_option(parser)
+    add_family_option(parser)
     given = parser.parse_args(arguments)
     record = Record("production_check", given)
     trace = dense_trace(2)
-    with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
+    with checkpoint(given.checkpoint, smoke=given.smoke, family=given.family) as folder:
         model = load_for(folder, given.device)
         note_kernels(record, model)
         if not check(model, trace.shrunk(0.1) if given.smoke else trace, record):

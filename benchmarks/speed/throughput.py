@@ -2,10 +2,11 @@
 
     python -m benchmarks.speed.throughput --transformers 4,16
 
-The pages are the design's dense ones (`trace.py`). Both run MinerU2.5's shape with random weights and no end token
+The pages are the design's dense ones (`trace.py`). Both run the family's shape with random weights and no end token
 (`true_shape.py`), so that they do the same work; a page's blocks are requested once its layout is ready. The time runs
 from the first request to the last answer, after a warm-up, without model loading and page rendering (`end_to_end.py`
-measures the whole). With --layout, a detector finds the layouts, and a page has as many blocks as before.
+measures the whole). With --layout, or a --family that finds no layouts itself, a detector finds them, and a page has as
+many blocks as before.
 
 GPU idle time is measured in two ways: `no stage` by the events around the engine's stages, over the whole replay;
 `device_idle_share_profiled` by torch's profiler, between kernels, over at most 200 steps of another replay.
@@ -19,7 +20,7 @@ from typing import get_args
 
 from batchocr.config import DType, VitDType
 from batchocr.engine import backend
-from batchocr.planning.families import read_architecture
+from batchocr.planning.families import FAMILIES, read_architecture
 from batchocr.planning.limits import useful_pages_in_flight
 from batchocr.processes.meter import Meter
 from benchmarks.clocks import watch
@@ -27,6 +28,7 @@ from benchmarks.gpu.variants import ProfiledEngine
 from benchmarks.loading import free_memory, limits_for, load, make_engine, note_kernels
 from benchmarks.options import (
     PEAK_TFLOPS,
+    add_family_option,
     add_trace_options,
     engine_options,
     given_trace,
@@ -107,6 +109,7 @@ def measure_transformers(given: argparse.Namespace, folder: Path, trace: Trace, 
 def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
     add_trace_options(parser, pages=400)
+    add_family_option(parser)
     parser.add_argument("--seconds", type=float, default=40, help="fewer pages where they would take longer")
     parser.add_argument("--dtype", choices=get_args(DType), default="auto")
     parser.add_argument("--vit-dtype", choices=get_args(VitDType), default="auto")
@@ -122,8 +125,8 @@ def main(arguments: list[str] | None = None) -> None:
     record = Record("throughput", given)
     given.peak_tflops = given.peak_tflops or peak_tflops(record.device.type)
     trace = given_trace(given)
-    with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
-        if given.layout:
+    with checkpoint(given.checkpoint, smoke=given.smoke, family=given.family) as folder:
+        if given.layout or FAMILIES[read_architecture(folder).family].detectors.usual:
             with detector(smoke=given.smoke) as layouts:
                 measure_engine(given, folder, trace.detected(), record, layouts)
         else:

@@ -19,7 +19,7 @@ from benchmarks.loading import load, make_engine
 from benchmarks.replay import replay
 from benchmarks.text_layer import read_answers
 from benchmarks.trace import LAYOUT_SIZE, Trace, TracePage, dense_trace
-from benchmarks.true_shape import SMOKE_SHAPE, detector, write_checkpoint
+from benchmarks.true_shape import SHAPES, SMOKE_SHAPE, detector, smoke_shape, write_checkpoint
 from tests.support.pdf_files import encoded, letter, lines, stream, text_pages
 
 pytestmark = pytest.mark.slow
@@ -76,10 +76,12 @@ def test_a_pages_text_layer_becomes_the_requests_of_a_run(sample_data: Path) -> 
     assert len({answer.key for answer in first.blocks}) == len(first.blocks)
 
 
-def test_a_checkpoint_of_random_weights_has_the_shape_that_it_is_given(tmp_path: Path) -> None:
-    written = read_architecture(write_checkpoint(tmp_path, SMOKE_SHAPE, torch.float32))
-    assert (written.vision, written.language) == (SMOKE_SHAPE.vision, SMOKE_SHAPE.language)
-    assert written.images.max_pixels == SMOKE_SHAPE.images.max_pixels
+@pytest.mark.parametrize("family", SHAPES)
+def test_a_checkpoint_of_random_weights_has_the_shape_that_it_is_given(family: str, tmp_path: Path) -> None:
+    shape = smoke_shape(family)
+    written = read_architecture(write_checkpoint(tmp_path, shape, torch.float32))
+    assert (written.vision, written.language) == (shape.vision, shape.language)
+    assert written.images.max_pixels == shape.images.max_pixels
 
 
 @pytest.mark.parametrize("coupled", [False, True])

@@ -119,6 +119,17 @@ def test_a_part_that_fails_is_an_exit_code_and_the_others_run(
 
 
 @pytest.mark.long
+def test_of_another_family_the_parts_are_run_that_can_run_any_model(tmp_path: Path) -> None:
+    out = tmp_path / "results.json"
+    assert (
+        run_check(out, "--smoke", "--family", "glm_ocr", "--only", "model,production,ablation,throughput.layout") == 0
+    )
+    written = json.loads(out.read_text())
+    assert written["parts"].keys() == {"model", "production", "throughput.layout"}
+    assert (written["failed"], all(check["ok"] for check in written["checks"].values())) == ({}, True)
+
+
+@pytest.mark.long
 def test_it_runs_from_a_checkout_without_what_only_whole_runs_need(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     names = "ops,model,throughput.dense_bf16,decode,small_images,end_to_end,throughput.peers"
