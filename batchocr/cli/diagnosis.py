@@ -81,7 +81,7 @@ def _try_out(session: Session, planned: DevicePlan) -> Tried:
     plan: dict[str, object] = {"settings": session.settings(), "engines": num_engines, "workers": session.workers}
     plan |= {"needed_bytes": asdict(need), "usable_bytes": usable}  # of the first device's memory
     findings = [
-        Finding("model", f"{config.model}, {_described(session.architecture)}", True),
+        Finding("model", f"{config.model} ({session.family.name}), {_described(session.architecture)}", True),
         *([Finding("layout", _detector(session), True)] if config.layout else []),
         *([Finding("dtype", planned.choice.remark)] if planned.choice.remark else []),
         Finding("memory", _memory(need, usable, num_engines), fits),

@@ -139,7 +139,7 @@ def _as_text(survey: Survey, sample: Sample | None, estimate: Estimate | None, r
         lines += _measured(survey)
     if sample is not None:
         settings, failed = sample.report.settings, f", {sample.num_failed:,} failed" if sample.num_failed else ""
-        made_with = f"{settings['model']} in {settings['dtype']} on {settings['device']}"
+        made_with = f"{settings['model']} ({sample.family}) in {settings['dtype']} on {settings['device']}"
         made_with += f", layouts with {settings['layout']}" if "layout" in settings else ""
         lines += [f"read        {sample.num_pages:,} of {survey.distinct_pages:,} pages{failed}: with {made_with}"]
         lines += [f"bottleneck  {sample.report.bottleneck}"]

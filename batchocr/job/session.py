@@ -197,7 +197,7 @@ class Session:
                 on_gpu=found.device != "cpu",
                 memory_bytes=self.memory_of(found),
                 value_bytes=VALUE_BYTES[self.dtype],
-                layout_tokens=revision.MAX_LAYOUT_TOKENS,
+                layout_tokens=0 if self.config.layout else revision.MAX_LAYOUT_TOKENS,
                 detector_bytes=self.detector.weight_bytes,
             )
             self._to_load[found.device] = LoadModel(

@@ -73,7 +73,7 @@ def test_some_pages_are_read_and_the_whole_is_told_from_them(tmp_path: Path, mod
     options = ("--model", model, "--dpi", "72", "--workers", "1", "--read", "3")
     lines, printed, log = inspected(tmp_path, *options)
     assert "3 of 3 pages" in log, "how far it is"
-    assert line(lines, "read") == f"3 of 9 pages: with {model} in float32 on cpu"
+    assert line(lines, "read") == f"3 of 9 pages: with {model} (Qwen2-VL, such as MinerU2.5) in float32 on cpu"
     assert re.fullmatch(
         r"about \d+ s(, between \d+ s and \d+ s)?: \d+ s to start, then [\d.]+ pages/s", line(lines, "time")
     )

@@ -30,7 +30,7 @@ def sample(work_s: float, tokens: Sequence[tuple[int, int]], *, decoding: float 
     meter.add("decode", decoding * work_s)
     ledger = Ledger(found=len(tokens), pages_read=sum(page != (0, 0) for page in tokens), start_up_s=5.0, work_s=work_s)
     report = make_report(ledger, [EngineUse("cpu", counts=meter.counts())])
-    return Sample(tokens, replace(report, settings={"device": "cpu"}))
+    return Sample(tokens, replace(report, settings={"device": "cpu"}), "a family")
 
 
 def range_of(estimate: Estimate | None) -> tuple[float, float]:

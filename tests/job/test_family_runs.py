@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import batchocr
+from batchocr.cli.diagnosis import try_out
+from batchocr.config import Config
 from batchocr.errors import ModelError, UsageError
+from batchocr.job.session import Session
+from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
 from batchocr.planning.detector import DetectorUse
 from batchocr.planning.families import USUAL
 from tests.support.detectors import make_detector
@@ -77,3 +82,22 @@ def test_an_option_that_the_family_does_not_take_is_refused(
     with pytest.raises(UsageError, match=said):
         batchocr.run(page, out=tmp_path / "table.parquet", model=model, **{option: value})
     assert list(tmp_path.iterdir()) == [page]
+
+
+@pytest.mark.usefixtures("family")
+def test_doctor_names_the_family_and_the_detector_that_is_taken(model: Path, detector: Path) -> None:
+    findings = {each.name: each.value for each in try_out(Config(model=str(model), device="cpu")).findings}
+    assert findings["model"].startswith(f"{model} (a made-up family), ")
+    assert findings["layout"].startswith(f"{detector}, ")
+
+
+def test_memory_is_planned_for_no_layout_longer_than_a_block_where_a_detector_finds_them(
+    model: Path, detector: Path
+) -> None:
+    options = {"model": str(model), "device": "cpu", "max_new_tokens": 64}
+    with (
+        closing(Session(Config(**options))) as alone,
+        closing(Session(Config(**options, layout=str(detector)))) as beside,
+    ):
+        assert alone.device_plan.limits.max_new_tokens == MAX_LAYOUT_TOKENS
+        assert beside.device_plan.limits.max_new_tokens == 64

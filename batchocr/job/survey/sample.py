@@ -30,6 +30,8 @@ class Sample:
     tokens: Sequence[tuple[int, int]]
     """Of the image and of the text of each page; none of one that failed."""
     report: Report
+    family: str
+    """What the model's family is called."""
 
     @property
     def num_pages(self) -> int:
@@ -78,4 +80,4 @@ def read_pages(session: Session, documents: list[Document], progress: Progress, 
         progress.close()
     num_pages = sum(len(document.pages or ()) for document in documents)
     tokens += [(0, 0)] * (num_pages - len(tokens))  # of a document that failed as a whole
-    return Sample(tokens, run.report())
+    return Sample(tokens, run.report(), session.family.name)
