@@ -1,8 +1,7 @@
 """A checkpoint with a model's shape and random weights: it cannot read, but every step takes as long.
 
 Its end token is outside its vocabulary, so an answer has `max_new_tokens` tokens in any engine, and all engines do the
-same work. MinerU2.5's takes 2.3 GB in bfloat16, GLM-OCR's 2.2. Tokenizer and chat template are those of
-`tests/support/quick_model`.
+same work. MinerU2.5's takes 2.3 GB in bfloat16, GLM-OCR's 2.2. Tokenizers and chat templates are those of the tests.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from torch import Tensor
 from batchocr.planning.architecture import Architecture
 from batchocr.planning.families import FAMILIES
 from benchmarks import QUICK_MODEL
+from tests.support.glm_checkpoints import IMAGE, glm_tokenizer
 from tests.support.mineru_shape import MINERU
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 USUAL: Final = MINERU.family
 WEIGHT_STD = 0.02
 _POOL_VALUES = 1 << 25
-_COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 _GLM_VISION, _GLM_LANGUAGE = FAMILIES["glm_ocr"].shapes
 SHAPES: Final[Mapping[str, Architecture]] = {
@@ -110,8 +109,7 @@ def detector(*, smoke: bool) -> Iterator[Path]:
 def write_checkpoint(folder: Path, shape: Architecture, dtype: torch.dtype) -> Path:
     """Write a checkpoint of this shape into `folder` and return it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in _COPIED:
-        shutil.copy(QUICK_MODEL / name, folder / name)
+    _WORDS[shape.family](folder)
     limits = json.loads((QUICK_MODEL / "preprocessor_config.json").read_text())
     limits |= {"min_pixels": shape.images.min_pixels, "max_pixels": shape.images.max_pixels}
     (folder / "preprocessor_config.json").write_text(json.dumps(limits))
@@ -171,6 +169,11 @@ def _qwen2_vl(shape: Architecture, config: dict[str, Any]) -> tuple[PreTrainedCo
     return whole, {name.replace(*old[0]).replace(*old[1]): tensor for name, tensor in empty.items()}
 
 
+def _copy_words(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(QUICK_MODEL / name, folder / name)
+
+
 def _glm_ocr(shape: Architecture, config: dict[str, Any]) -> tuple[PreTrainedConfig, dict[str, Tensor]]:
     from transformers import GlmOcrConfig, GlmOcrForConditionalGeneration
 
@@ -184,10 +187,13 @@ def _glm_ocr(shape: Architecture, config: dict[str, Any]) -> tuple[PreTrainedCon
         "rms_norm_eps": vision.norm_eps,
     }
     config["text_config"]["head_dim"] = shape.language.head_dim
+    config["image_token_id"] = glm_tokenizer().convert_tokens_to_ids(IMAGE)
     whole = GlmOcrConfig(**config, vision_config=seen, architectures=["GlmOcrForConditionalGeneration"])
     return whole, GlmOcrForConditionalGeneration(whole).state_dict()
 
 
+_WORDS = {USUAL: _copy_words, "glm_ocr": lambda folder: glm_tokenizer().save_pretrained(folder)}
+"""Writes a tokenizer with the family's chat template."""
 _MODELS = {USUAL: _qwen2_vl, "glm_ocr": _glm_ocr}
 """The configuration, and a tensor without values for each name that is stored."""
 
