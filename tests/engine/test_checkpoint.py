@@ -315,6 +315,14 @@ def without_tensor(name: str) -> Damage:
     return damage
 
 
+def with_tensor(name: str) -> Damage:
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        save_file(tensors | {name: torch.ones(4)}, folder / "model.safetensors")
+
+    return damage
+
+
 GLM_DAMAGES: dict[str, tuple[Damage, str]] = {
     "weights cut short": (cut_short, "model.safetensors is damaged or cut short"),
     "a missing shard": (lose_a_shard, "model-00002-of-00002.safetensors is missing"),
@@ -328,6 +336,15 @@ GLM_DAMAGES: dict[str, tuple[Damage, str]] = {
         "holds no tensor 'language_model.layers.0.post_mlp_layernorm.weight'",
     ),
     "no head": (without_tensor("lm_head.weight"), "no lm_head.weight"),
+    "biases that are not computed": (
+        with_tensor("model.language_model.layers.0.self_attn.q_proj.bias"),
+        "holds 1 tensors that a model of this kind does not have, the first 'model.language_model.layers.0.self_attn.q",
+    ),
+    "a table of positions": (with_tensor("model.visual.pos_embed.weight"), "the first 'model.visual.pos_embed.weight'"),
+    "another chat template": (
+        with_text("chat_template.jinja", "{{ messages[0]['content'][-1]['text'] }}<|image|>"),
+        "template makes 'Text Recognition:<|image|>' of a question, not '[gMASK]<sop><|user|>\\n<|begin_of_image|>",
+    ),
     "no image token": (without_token("<|image|>"), "does not place exactly one image token"),
     "another image token": (config(image_token_id=1), "does not place exactly one image token"),
     "no end token": (
