@@ -68,6 +68,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_table(job: Job, tmp_pat
     assert texts(read_rows(out)) == texts(job.rows)
 
 
+@pytest.mark.long
 def test_an_engine_that_is_killed_is_replaced_with_its_detector(job: Job, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
     with started(job, out) as process:

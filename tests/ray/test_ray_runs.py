@@ -24,7 +24,9 @@ from batchocr.data import PageResult
 from batchocr.errors import NoInputError, OutputError, OutputMismatchError, UsageError
 from batchocr.ray.cluster import connected
 from tests.support.deadly_reader import DeadlyReader
-from tests.support.running import draw_pdf, read_rows, texts
+from tests.support.detectors import make_detector
+from tests.support.glm_checkpoints import make_glm_checkpoint
+from tests.support.running import draw_pdf, read_rows, run_command, texts
 
 pytest.importorskip("ray", reason="needs Ray: pip install '.[ray]'")
 
@@ -78,6 +80,20 @@ def test_a_driver_that_is_killed_and_an_actor_that_is_killed_leave_the_table_of_
     assert report["items"]["failed"] == 1
     assert report["exit_code"] == 3
     assert (report["table"], report["rows"], next(iter(report))) == (f"{out}/", 14, "pages_per_second")
+
+
+@pytest.mark.long
+def test_a_family_with_a_detector_leaves_the_table_of_a_plain_run(tmp_path: Path) -> None:
+    model, detector = make_glm_checkpoint(tmp_path / "model"), make_detector(tmp_path / "detector", "V3")
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        draw_pdf(tmp_path / "in" / f"{number}.pdf", f"Dear reader {number}", "Yours")
+    options = (f"--layout={detector}", "--dpi=72", "--max-new-tokens=12", "--max-degraded-rate=1")
+    plain = run_command(tmp_path / "in", "--out", tmp_path / "plain.parquet", "--model", model, *options)
+    assert plain.returncode == 0, plain.stderr
+    done = subprocess.run(command(tmp_path, "out", *options), capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    assert texts(rows_of(tmp_path, "out")) == texts(read_rows(tmp_path / "plain.parquet"))
 
 
 @pytest.mark.long
