@@ -102,6 +102,7 @@ def test_shards_have_the_rows_of_one_run(job: Job, tmp_path: Path) -> None:
     assert texts(rows) == texts(job.rows)
 
 
+@pytest.mark.long
 def test_pages_come_one_by_one_with_the_text_of_a_run(job: Job, detector: Path) -> None:
     options = {"layout": detector, "dpi": 72, "max_new_tokens": MAX_NEW_TOKENS, "workers": 1}
     document = job.documents / "a.pdf"
