@@ -11,7 +11,6 @@ import pytest
 
 from batchocr.data import Completion, Page, Reading
 from batchocr.pages.input.render import open_document
-from batchocr.pages.protocol.rescue import _before_circles
 from tests.pages.test_trusted_text import COVERS, SAID, Draw, page_of, write
 from tests.support.page_reading import Reader, completion, line
 
@@ -52,22 +51,6 @@ def test_an_answer_that_went_in_circles_counts_up_to_where_it_began_to(tmp_path:
     circling = completion(SAID[:40] + " made-up" * 9, "repetition")
     assert read(checked(tmp_path, write), replace(circling, text=SAID[:40] + SAID[30:40] * 9)).rescued_blocks == 1
     assert read(checked(tmp_path, write), circling).rescued_blocks == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "before"),
-    [
-        ("", ""),
-        ("abcdef", "abcdef"),
-        ("abcabcabc", "abc"),
-        ("once" + "upon" * 5 + "up", "onceupon"),
-        ("aaaa", "a"),
-        ("twotwo", "twotwo"),
-        ("the" + "end" * 2, "the" + "end" * 2),
-    ],
-)
-def test_what_an_answer_said_before_it_went_in_circles(text: str, before: str) -> None:
-    assert _before_circles(text) == before
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from PIL import Image
@@ -47,3 +48,20 @@ class Reader:
 
 def read(layout: str | Completion, *answers: str | Completion, page: Page = BLANK) -> Reading:
     return Reader(layout, lambda number, prompt: answers[number]).read(page)
+
+
+SIGNS = (
+    *("\\(", "\\[", "\\)", "\\\\", "$", "$$", "\\$", "\\t", "#", "|", ".", "- ", "\n", "a", "\x00"),
+    *("<fcel>", "<ecel>", "<lcel>", "<ucel>", "<xcel>", "<nl>"),
+)
+"""What those look for who clean answers."""
+
+
+def long_answers() -> Iterator[str]:
+    """Yield answers of some 100,000 letters: one sign again and again, many in a row, tables of odd rows."""
+    dice = random.Random(0)
+    yield from (sign * (100_000 // len(sign)) for sign in SIGNS)
+    yield from ("".join(dice.choices(SIGNS, k=40_000)) for _ in range(3))
+    yield "a" + "\\t" * 50_000 + "a"
+    yield "<fcel>" * 8_000 + "<nl><fcel>" * 5_000
+    yield "".join("<ucel>" * at + "<fcel>" + "<lcel>" * (120 - at) + "<nl>" for at in range(120))

@@ -58,7 +58,8 @@ _OVERLAP, _FORMULA_OVERLAP = 0.7, 0.5
 _WHOLE_PAGE: Final = {"lying": 0.82, "standing": 0.93}
 """An image that covers more of the page is the page itself, if there is anything else."""
 
-_LEAST_PX: Final = 6
+LEAST_PX: Final = 6
+"""What is less wide or high holds nothing."""
 _SHARE_DIGITS: Final = 3
 
 
@@ -92,11 +93,11 @@ def detected_blocks(answer: str, width: int, height: int) -> list[tuple[str, Box
     answer: of `engine/model/detector.py`. width, height: of the page in px.
     """
     found = [replace(each, box=_rounded(within_page(each.box))) for each in found_in(answer)]
-    merged = _without_overlaps(_without_contained(without_whole_page(one_of_each(found), width, height)))
+    merged = without_overlaps(without_contained(without_whole_page(one_of_each(found), width, height)))
     return [
         (type_of(each.label), each.box)
         for each in merged
-        if (each.box[2] - each.box[0]) * width >= _LEAST_PX and (each.box[3] - each.box[1]) * height >= _LEAST_PX
+        if (each.box[2] - each.box[0]) * width >= LEAST_PX and (each.box[3] - each.box[1]) * height >= LEAST_PX
     ]
 
 
@@ -145,12 +146,13 @@ def without_whole_page(found: Sequence[Found], width: int, height: int) -> list[
     )
 
 
-def _without_contained(found: Sequence[Found]) -> list[Found]:
+def without_contained(found: Sequence[Found]) -> list[Found]:
+    """The boxes, without those that lie in a chart, a formula or a title."""
     holders = [each for each in found if each.label in _HOLDS_ALL]
     return [each for each in found if not any(each.lies_in(other, _WITHIN) for other in holders)]
 
 
-def _without_overlaps(found: Sequence[Found]) -> list[Found]:
+def without_overlaps(found: Sequence[Found]) -> list[Found]:
     """The boxes, without frames around references that were found, formulas within text, and the smaller of two that
     overlap, unless one of them is a figure; a table counts as a figure only beside other figures."""
     dropped: set[int] = set()

@@ -18,6 +18,7 @@ from batchocr.data import Completion, Page
 from batchocr.pages.kinds import kind_of
 from batchocr.pages.protocol.agreement import letters_compared
 from batchocr.pages.protocol.base import ReadBlock
+from batchocr.pages.protocol.repeats import said_once
 from batchocr.pages.protocol.trusted_text import PlainText, TrustedText
 
 _LEAST_LETTERS, _LEAST_OF_FONT, _LEAST_OF_DIGITS = 20, 5, 0
@@ -77,7 +78,7 @@ class _Evidence:
         read = letters_compared(_RAISED.sub(r"\1", completion.text))
         ends = [len(letters)]
         if is_lost(completion):
-            read = _before_circles(read)
+            read = said_once(read, _ROUNDS)
             ends = [max(0, len(read) + shift) for shift in range(-_SHIFT, _SHIFT + 1)]
         if not read:
             return None
@@ -111,18 +112,3 @@ def _letters_of(own: PlainText) -> tuple[str, list[_Kind]]:
 
 def _agree(num_read: int, num_right: int, least: int) -> bool:
     return num_read >= least and num_right >= _LEAST_AGREEMENT * num_read
-
-
-def _before_circles(letters: str) -> str:
-    """The letters without what their end says again and again, but for the first time. Takes linear time: the failure
-    function of Knuth, Morris and Pratt, from the end."""
-    backwards, borders, border = letters[::-1], [0], 0
-    longest, period = 0, 0
-    for end, letter in enumerate(backwards[1:], start=1):
-        while border and letter != backwards[border]:
-            border = borders[border - 1]
-        border += letter == backwards[border]
-        borders.append(border)
-        if end + 1 >= _ROUNDS * (end + 1 - border):
-            longest, period = end + 1, end + 1 - border
-    return letters[: len(letters) - longest + period]

@@ -9,7 +9,7 @@ from typing import Final, cast
 from batchocr.pages.protocol.base import PageProtocol
 from batchocr.processes.messages import Setup
 
-_MINERU, _GLM = 18, 1
+_MINERU, _GLM = 18, 2
 """Each goes up with every change that may alter the text of a page, or its status: in its module and what that uses, or
 in the engine's rules against loops."""
 
