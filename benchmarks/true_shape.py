@@ -1,7 +1,8 @@
 """A checkpoint with a model's shape and random weights: it cannot read, but every step takes as long.
 
 Its end token is outside its vocabulary, so an answer has `max_new_tokens` tokens in any engine, and all engines do the
-same work. MinerU2.5's takes 2.3 GB in bfloat16, GLM-OCR's 2.2. Tokenizers and chat templates are those of the tests.
+same work. MinerU2.5's takes 2.3 GB in bfloat16, GLM-OCR's 2.2, PaddleOCR-VL's 1.9. Tokenizers and chat templates are
+those of the tests.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,11 +21,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from batchocr.planning.architecture import Architecture
+from batchocr.planning.architecture import Architecture, ImageLimits
 from batchocr.planning.families import FAMILIES
 from benchmarks import QUICK_MODEL
 from tests.support.glm_checkpoints import IMAGE, glm_tokenizer
 from tests.support.mineru_shape import MINERU
+from tests.support.paddle_checkpoints import IMAGE as PADDLE_IMAGE
+from tests.support.paddle_checkpoints import paddle_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -33,6 +37,7 @@ WEIGHT_STD = 0.02
 _POOL_VALUES = 1 << 25
 
 _GLM_VISION, _GLM_LANGUAGE = FAMILIES["glm_ocr"].shapes
+_PADDLE_VISION, _PADDLE_LANGUAGE = FAMILIES["paddleocr_vl"].shapes
 SHAPES: Final[Mapping[str, Architecture]] = {
     USUAL: MINERU,
     "glm_ocr": replace(
@@ -42,6 +47,13 @@ SHAPES: Final[Mapping[str, Architecture]] = {
         language=_GLM_LANGUAGE,
         images=replace(MINERU.images, min_pixels=12_544, max_pixels=9_633_792, resize="two frames"),
     ),
+    "paddleocr_vl": replace(
+        MINERU,
+        family="paddleocr_vl",
+        vision=_PADDLE_VISION,
+        language=_PADDLE_LANGUAGE,
+        images=ImageLimits(112_896, 1_003_520, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "raised sides"),
+    ),
 }
 """By the `model_type` of a checkpoint."""
 
@@ -49,7 +61,9 @@ SHAPES: Final[Mapping[str, Architecture]] = {
 def smoke_shape(family: str) -> Architecture:
     """The family's shape, made small."""
     shape = SHAPES[family]
-    merger_width = {"mlp": 256, "downsample": 192}[shape.vision.merger]
+    merger_width = 192 if shape.vision.merger == "downsample" else 256
+    is_fixed = shape.images.resize == "raised sides"  # whatever a preprocessor says
+    max_pixels = shape.images.max_pixels if is_fixed else 100_000 * shape.images.num_frames
     return replace(
         shape,
         vision=replace(
@@ -66,7 +80,7 @@ def smoke_shape(family: str) -> Architecture:
             vocab_size=1024,
             mrope_section=(4, 6, 6),
         ),
-        images=replace(shape.images, max_pixels=100_000 * shape.images.num_frames),
+        images=replace(shape.images, max_pixels=max_pixels),
     )
 
 
@@ -111,7 +125,9 @@ def write_checkpoint(folder: Path, shape: Architecture, dtype: torch.dtype) -> P
     folder.mkdir(parents=True, exist_ok=True)
     _WORDS[shape.family](folder)
     limits = json.loads((QUICK_MODEL / "preprocessor_config.json").read_text())
-    limits |= {"min_pixels": shape.images.min_pixels, "max_pixels": shape.images.max_pixels}
+    images, vision = shape.images, shape.vision
+    limits |= {"min_pixels": images.min_pixels, "max_pixels": images.max_pixels}
+    limits |= {"image_mean": images.mean, "image_std": images.std, "temporal_patch_size": vision.temporal_patch_size}
     (folder / "preprocessor_config.json").write_text(json.dumps(limits))
     with torch.device("meta"):
         config, empty = _MODELS[shape.family](shape, _config(shape, dtype))
@@ -192,9 +208,32 @@ def _glm_ocr(shape: Architecture, config: dict[str, Any]) -> tuple[PreTrainedCon
     return whole, GlmOcrForConditionalGeneration(whole).state_dict()
 
 
-_WORDS = {USUAL: _copy_words, "glm_ocr": lambda folder: glm_tokenizer().save_pretrained(folder)}
+def _paddleocr_vl(shape: Architecture, config: dict[str, Any]) -> tuple[PreTrainedConfig, dict[str, Tensor]]:
+    from transformers import PaddleOCRVLConfig, PaddleOCRVLForConditionalGeneration
+
+    vision = shape.vision
+    seen = {
+        "num_hidden_layers": vision.depth,
+        "hidden_size": vision.width,
+        "num_attention_heads": vision.num_heads,
+        "intermediate_size": vision.mlp_width,
+        "image_size": vision.positions_side * vision.patch_size,
+    }
+    config["text_config"]["head_dim"] = shape.language.head_dim
+    config["image_token_id"] = paddle_tokenizer().convert_tokens_to_ids(PADDLE_IMAGE)
+    whole = PaddleOCRVLConfig(**config, vision_config=seen, architectures=["PaddleOCRVLForConditionalGeneration"])
+    empty = PaddleOCRVLForConditionalGeneration(whole).state_dict()
+    old = (("model.visual.", "visual."), ("model.projector.", "mlp_AR."), ("model.language_model.", "model."))
+    return whole, {reduce(lambda name, each: name.replace(*each), old, name): tensor for name, tensor in empty.items()}
+
+
+_WORDS = {
+    USUAL: _copy_words,
+    "glm_ocr": lambda folder: glm_tokenizer().save_pretrained(folder),
+    "paddleocr_vl": lambda folder: paddle_tokenizer().save_pretrained(folder),
+}
 """Writes a tokenizer with the family's chat template."""
-_MODELS = {USUAL: _qwen2_vl, "glm_ocr": _glm_ocr}
+_MODELS = {USUAL: _qwen2_vl, "glm_ocr": _glm_ocr, "paddleocr_vl": _paddleocr_vl}
 """The configuration, and a tensor without values for each name that is stored."""
 
 

@@ -84,7 +84,8 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
     device = torch.device(found.device)
     dtype = select_dtype(message.dtype, device)
     try:
-        shapes = shapes_of(read_architecture(Path(message.folder)))
+        architecture = read_architecture(Path(message.folder))
+        shapes = shapes_of(architecture)
         ops = backend.make_ops(found.backend, device, dtype, vit_dtype=message.vit_dtype, shapes=shapes)
         model = load_model(
             Path(message.folder),
@@ -95,7 +96,7 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
         )
         detector = None
         if message.detector:
-            detector = Detector(Path(message.detector), model.device, message.detector_least_score)
+            detector = Detector(Path(message.detector), model.device, architecture.detectors)
         engine = Engine(model, message.limits, announce, detector=detector)
     except torch.OutOfMemoryError as error:
         raise UsageError(

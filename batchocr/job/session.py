@@ -98,8 +98,8 @@ class Session:
         self._fingerprints = fingerprints(self._folder, begun.get("model_fingerprint"))
         self.architecture = read_architecture(self._folder)
         self.family = FAMILIES[self.architecture.family]
-        self.config = config = config_for(self.family, config)
-        self.detector = find_detector(config.layout, begun.get("layout"), self.family.detectors.types)
+        self.config = config = config_for(self.family, self.architecture.detectors.usual, config)
+        self.detector = find_detector(config.layout, begun.get("layout"), self.architecture.detectors.types)
         self.workers = num_workers(config)
         self.worker_memory_bytes = worker_memory_bytes(config)
         self.engines = Engines(
@@ -206,7 +206,6 @@ class Session:
                 self.config.vit_dtype,
                 limits,
                 detector=self.detector.folder,
-                detector_least_score=self.family.detectors.least_score,
             )
         return self._to_load[found.device]
 
@@ -277,17 +276,16 @@ def settings_without_model(config: Config, protocol: str) -> dict[str, str]:
     return settings
 
 
-def config_for(family: Family, config: Config) -> Config:
-    """The options with the family's detector, if it needs one and none is named. Raises UsageError if the family does
-    not take one of them."""
+def config_for(family: Family, detector: str | None, config: Config) -> Config:
+    """The options with the model's usual detector, if it needs one and none is named. Raises UsageError if the family
+    does not take one of them."""
     for option, value in family.refuses.items():
         if getattr(config, option) == value:
             raise UsageError(f"{flag_of(option)} {value} is not for {family.name}: leave it out")
-    usual = family.detectors.usual
-    if config.layout or not usual:
+    if config.layout or not detector:
         return config
-    logger.info("%s finds no layouts itself: as with --layout %s", family.name, usual)
-    return replace(config, layout=usual)
+    logger.info("%s finds no layouts itself: as with --layout %s", family.name, detector)
+    return replace(config, layout=detector)
 
 
 def require_usable(config: Config) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from batchocr.errors import ModelError
 
 Renaming: TypeAlias = Sequence[tuple[str, str]]
-"""What stored names begin with, and what ours begin with instead; the first that fits counts."""
+"""What stored names begin with, and what ours begin with instead; the first that fits counts. N: a layer's number."""
 
-VisionActivation = Literal["quick_gelu", "silu_mul"]
-"""Of the ViT's MLP: one inner layer, or a gate and one."""
-Merger = Literal["mlp", "downsample"]
-"""mlp: a LayerNorm, and an MLP over each square of patches. downsample: an RMSNorm, a convolution over each square, and
-a gated MLP."""
+VisionActivation = Literal["quick_gelu", "gelu_tanh", "silu_mul"]
+"""Of the ViT's MLP: behind one inner layer, or between a gate and one. gelu_tanh: the GELU's approximation."""
+Merger = Literal["mlp", "normed_mlp", "downsample"]
+"""mlp: a LayerNorm, and an MLP over each square of patches. normed_mlp: the same behind a LayerNorm of the ViT's.
+downsample: an RMSNorm, a convolution over each square, and a gated MLP."""
 
 _LARGEST_PAGE = 3500 * 3500
 """Pixels of the largest page there is: no sound model has pages enlarged beyond it."""
@@ -48,8 +48,11 @@ class VisionShape:
     patch_size: int
     merge_size: int
     temporal_patch_size: int
+    """Frames in a patch; with one, the patch projection has no dimension for them."""
     in_channels: int
     rope_theta: float
+    positions_side: int = 0
+    """Rows, and columns, of the table of learned positions, which is stretched over an image; 0 if there is none."""
 
     @property
     def head_dim(self) -> int:
@@ -98,9 +101,10 @@ class LanguageShape:
         return self.num_kv_heads * self.head_dim
 
 
-ResizeRule = Literal["single frame", "two frames"]
-"""How an image is brought within its limits. single frame: they are the image's. two frames: they are those of a video
-of two such images, and an image with a side shorter than an image token's is enlarged first."""
+ResizeRule = Literal["single frame", "raised sides", "two frames"]
+"""How an image is brought within its limits. single frame: they are the image's. raised sides: the same, but sides
+shorter than an image token's are brought to that first, one after the other. two frames: the limits are those of a
+video of two such images, and an image with a side shorter than an image token's is enlarged first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,20 @@ class Chat:
 
 
 @dataclass(frozen=True, slots=True)
+class DetectorUse:
+    """How a model is read with a layout detector."""
+
+    usual: str | None = None
+    """The detector that is taken if none is named; None if the model finds layouts itself."""
+    types: tuple[str, ...] = ("pp_doclayout_v2", "pp_doclayout_v3")
+    """The model_type of each that can be named."""
+    least_score: float = 0.5
+    """Of what a detector finds, for it to count."""
+    least_scores: Mapping[str, float] = field(default_factory=dict)
+    """The same for labels that have their own."""
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """A checkpoint, as far as its JSON files say what it is."""
 
@@ -146,8 +164,10 @@ class Architecture:
     chat: Chat
     names: Renaming
     """The names of tensors."""
-    surplus: str | None = None
+    surplus: tuple[str, ...] | None = None
     """What the names of stored tensors begin with that are not needed; None if there may be any others."""
+    detectors: DetectorUse = field(default_factory=DetectorUse)
+    """How layouts are found, if not by the model."""
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
@@ -200,6 +220,39 @@ def check_shapes(vision: VisionShape, language: LanguageShape) -> None:
     require(vision.in_channels == 3, "the vision model does not take RGB images")
 
 
+def read_language_shape(
+    root: Mapping[str, Any],
+    text: Mapping[str, Any],
+    rope: Mapping[str, Any],
+    *,
+    rotates_neighbours: bool,
+    has_branch_norms: bool,
+) -> LanguageShape:
+    """The language model of a family whose checkpoints name every value, and that has no biases. root: config.json.
+    text, rope: the parts of it that are about the language model, and about its rotary positions. Raises ModelError,
+    KeyError, TypeError or ValueError."""
+    if rope.get("rope_type", "default") != "default" or float(rope.get("partial_rotary_factor", 1.0)) != 1.0:
+        raise ModelError("this checkpoint rotates only a part of each head, or by other rules, which batchocr does not")
+    temporal, height, width = rope["mrope_section"]
+    return LanguageShape(
+        num_layers=int(text["num_hidden_layers"]),
+        width=int(text["hidden_size"]),
+        num_heads=int(text["num_attention_heads"]),
+        num_kv_heads=int(text["num_key_value_heads"]),
+        head_dim=int(text["head_dim"]),
+        mlp_width=int(text["intermediate_size"]),
+        vocab_size=int(text["vocab_size"]),
+        rms_norm_eps=float(text["rms_norm_eps"]),
+        rope_theta=float(rope["rope_theta"] if "rope_theta" in rope else text["rope_theta"]),
+        mrope_section=(int(temporal), int(height), int(width)),
+        max_positions=int(text["max_position_embeddings"]),
+        tied_embeddings=bool(root.get("tie_word_embeddings") or text.get("tie_word_embeddings")),
+        has_biases=False,
+        rotates_neighbours=rotates_neighbours,
+        has_branch_norms=has_branch_norms,
+    )
+
+
 def read_image_limits(
     folder: Path,
     vision: VisionShape,
@@ -238,6 +291,17 @@ def read_image_limits(
             f"{limits.max_pixels:,}, which cannot be: see min_pixels and max_pixels"
         )
     return limits
+
+
+def processor_template(folder: Path) -> str | dict[str, str] | None:
+    """The chat template in a file that only a processor reads; it comes before the tokenizer's own. Raises ModelError.
+
+    The tokenizer itself prefers chat_template.jinja to tokenizer_config.json. Source: transformers' `ProcessorMixin`.
+    """
+    for name in ("processor_config.json", "chat_template.json"):
+        if (folder / name).exists() and (template := read_json(folder, name).get("chat_template")):
+            return cast(str | dict[str, str], template)
+    return None
 
 
 def _preprocessor_values(folder: Path) -> dict[str, Any]:

@@ -14,7 +14,9 @@ def num_parameters(architecture: Architecture) -> int:
     """Weights of all matrices; norms and biases, a thousandth of them, are not counted."""
     language = architecture.language
     embeddings = language.vocab_size * language.width * (1 if language.tied_embeddings else 2)
-    return _vision_weights(architecture.vision) + _merger_weights(architecture.vision) + _body(language) + embeddings
+    vision = architecture.vision
+    positions = vision.positions_side**2 * vision.width
+    return _vision_weights(vision) + positions + _merger_weights(vision) + _body(language) + embeddings
 
 
 def vision_flop(shape: VisionShape, num_patches: Iterable[int]) -> float:
@@ -49,9 +51,9 @@ def _vision_weights(shape: VisionShape) -> int:
 
 def _merger_weights(shape: VisionShape) -> int:
     merged = shape.width * shape.merge_size**2
-    if shape.merger == "mlp":
-        return merged * shape.merger_width + shape.merger_width * shape.out_width
-    return merged * shape.out_width + shape.out_width**2 + 3 * shape.out_width * shape.merger_width
+    if shape.merger == "downsample":
+        return merged * shape.out_width + shape.out_width**2 + 3 * shape.out_width * shape.merger_width
+    return merged * shape.merger_width + shape.merger_width * shape.out_width
 
 
 def _body(shape: LanguageShape) -> int:

@@ -11,22 +11,8 @@ from batchocr.errors import ModelError
 from batchocr.planning.architecture import read_json
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, stored_dtype, weight_files
 
-LEAST_SCORE: Final = 0.5
-"""Of what a detector finds, for it to count, where a family says no other."""
 _NAMES: Final = {"pp_doclayout_v2": "PP-DocLayoutV2", "pp_doclayout_v3": "PP-DocLayoutV3"}
 """By the model_type of a checkpoint."""
-
-
-@dataclass(frozen=True, slots=True)
-class DetectorUse:
-    """How a family of models is read with a detector."""
-
-    usual: str | None = None
-    """The detector that is taken if none is named; None if the model finds layouts itself."""
-    types: tuple[str, ...] = tuple(_NAMES)
-    """The model_type of each that can be named."""
-    least_score: float = LEAST_SCORE
-    """The lowest at which something that it finds counts for any class."""
 
 
 @dataclass(frozen=True, slots=True)

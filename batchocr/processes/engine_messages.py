@@ -133,8 +133,6 @@ class LoadModel:
     limits: EngineLimits
     detector: str = ""
     """The folder of the layout detector; empty if there is none."""
-    detector_least_score: float = 1.0
-    """Of what the detector finds, for it to count."""
     type: Literal["load model"] = "load model"
 
 

@@ -40,7 +40,8 @@ from batchocr.planning.families import read_architecture
 from batchocr.planning.limits import engine_limits
 from batchocr.processes.engine_messages import LoadModel, UseDevice
 from tests.support.checkpoints import SHAPES, Shape, answers_of, make_checkpoint, oracle
-from tests.support.glm_checkpoints import make_glm_checkpoint
+from tests.support.family_oracles import ORACLES
+from tests.support.paddle_checkpoints import PADDLE_SHAPES, make_paddle_checkpoint
 
 Damage: TypeAlias = Callable[[Path], object]
 EMBEDDINGS = "model.embed_tokens.weight"
@@ -286,14 +287,9 @@ def test_what_is_wrong_with_a_checkpoint_is_named(folder: Path, name: str) -> No
 
 
 @pytest.fixture(scope="module")
-def sound_glm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_glm_checkpoint(tmp_path_factory.mktemp("glm"))
-
-
-@pytest.fixture
-def glm(sound_glm: Path, tmp_path: Path) -> Path:
-    """A copy of a sound GLM-OCR checkpoint, to be changed."""
-    return Path(shutil.copytree(sound_glm, tmp_path / "glm"))
+def sound_of(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A sound checkpoint of each family that is read with a detector."""
+    return {name: oracle.make(tmp_path_factory.mktemp(name), None) for name, oracle in ORACLES.items()}
 
 
 def without_token(token: str) -> Damage:
@@ -366,15 +362,74 @@ GLM_DAMAGES: dict[str, tuple[Damage, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", GLM_DAMAGES)
-def test_what_is_wrong_with_a_glm_checkpoint_is_named(glm: Path, name: str) -> None:
-    damage, sentence = GLM_DAMAGES[name]
-    damage(glm)
+PADDLE_DAMAGES: dict[str, tuple[Damage, str]] = {
+    "weights cut short": (cut_short, "model.safetensors is damaged or cut short"),
+    "no table of positions": (
+        without_tensor("visual.vision_model.embeddings.position_embedding.weight"),
+        "holds no tensor 'visual.position_embedding.weight'",
+    ),
+    "another table of positions": (vision_config(image_size=64), "has the shape [9, 72], but config.json asks for [16"),
+    "no values": (
+        without_tensor("visual.vision_model.encoder.layers.1.self_attn.v_proj.bias"),
+        "holds no tensor 'visual.blocks.1.attn.v_proj.bias'",
+    ),
+    "no norm behind the layers": (
+        without_tensor("visual.vision_model.post_layernorm.weight"),
+        "holds no tensor 'visual.post_layernorm.weight'",
+    ),
+    "no norm of the projector": (without_tensor("mlp_AR.pre_norm.bias"), "holds no tensor 'visual.merger.ln_q.bias'"),
+    "norms of queries": (
+        with_tensor("model.layers.0.self_attn.q_norm.weight"),
+        "the first 'model.layers.0.self_attn.q_norm.weight'",
+    ),
+    "no chat template of its own": (with_text("chat_template.jinja", "{{ 1 }}"), "is not that of a PaddleOCR-VL"),
+    "another chat template": (
+        with_text("chat_template.jinja", "<|IMAGE_PLACEHOLDER|>Assistant:\n"),
+        "template makes '<|IMAGE_PLACEHOLDER|>Assistant:' of a question, not '<|begin_of_sentence|>User: <|IMAGE_",
+    ),
+    "no image token": (without_token("<|IMAGE_PLACEHOLDER|>"), "does not place exactly one image token"),
+    "quantised weights": (config(quantization_config={"quant_method": "fp8"}), "is quantised"),
+    "another activation": (text_config(hidden_act="gelu"), "language model's hidden_act is 'gelu'"),
+    "another activation for images": (vision_config(hidden_act="gelu"), "vision model's hidden_act is 'gelu'"),
+    "biases of the language model": (text_config(use_bias=True), "has biases (use_bias)"),
+    "rope scaling": (rope(rope_type="yarn"), "rotates only a part of each head, or by other rules"),
+    "a preprocessor of another model": (preprocessor(merge_size=4), "merge_size is 4 in the preprocessor, 2 in the"),
+    "another mean": (preprocessor(image_mean=[0.48, 0.46, 0.41]), "image_mean and image_std of the preprocessor are"),
+}
+FAMILY_DAMAGES = {"glm": GLM_DAMAGES, "paddle": PADDLE_DAMAGES}
+
+
+@pytest.mark.parametrize(("family", "name"), [(family, name) for family, all in FAMILY_DAMAGES.items() for name in all])
+def test_what_is_wrong_with_a_checkpoint_of_another_family_is_named(
+    sound_of: dict[str, Path], tmp_path: Path, family: str, name: str
+) -> None:
+    damage, sentence = FAMILY_DAMAGES[family][name]
+    damaged = Path(shutil.copytree(sound_of[family], tmp_path / "damaged"))
+    damage(damaged)
     with pytest.raises(ModelError, match=re.escape(sentence)):
-        load(glm)
+        load(damaged)
 
 
-GLM_FIELDS = {
+@pytest.mark.parametrize(
+    ("name", "usual", "least_scores"),
+    [
+        ("published, flat", "V2", {"text": 0.4, "display_formula": 0.4, "seal": 0.45, "image": 0.5}),
+        ("tied", "V3", dict.fromkeys(("text", "display_formula", "seal", "image"), 0.3)),
+    ],
+)
+def test_the_end_of_its_chat_template_says_which_detector_a_paddleocr_vl_has(
+    tmp_path: Path, name: str, usual: str, least_scores: dict[str, float]
+) -> None:
+    use = read_architecture(make_paddle_checkpoint(tmp_path, PADDLE_SHAPES[name])).detectors
+    assert (use.usual, use.types) == (
+        f"PaddlePaddle/PP-DocLayout{usual}_safetensors",
+        (f"pp_doclayout_{usual.lower()}",),
+    )
+    assert {label: use.least_scores.get(label, use.least_score) for label in least_scores} == least_scores
+
+
+FIELDS: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {}
+FIELDS["glm"] = {
     (): ("image_token_id", "text_config", "vision_config"),
     ("text_config",): (
         *("head_dim", "hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads"),
@@ -388,21 +443,36 @@ GLM_FIELDS = {
 }
 
 
-def test_every_field_of_glms_config_that_is_missing_or_no_number_is_named(glm: Path) -> None:
-    path = glm / "config.json"
+FIELDS["paddle"] = {
+    (): ("image_token_id", "vision_config"),
+    ("text_config",): tuple(name for name in FIELDS["glm"]["text_config",] if name != "rope_parameters"),
+    ("text_config", "rope_parameters"): ("mrope_section", "rope_theta"),
+    ("vision_config",): (
+        *("hidden_size", "image_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "patch_size"),
+        "spatial_merge_size",
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FIELDS)
+def test_every_field_of_a_config_that_is_missing_or_no_number_is_named(
+    sound_of: dict[str, Path], tmp_path: Path, family: str
+) -> None:
+    copy = Path(shutil.copytree(sound_of[family], tmp_path / "copy"))
+    path = copy / "config.json"
     values = json.loads(path.read_text())
-    for objects, names in GLM_FIELDS.items():
+    for objects, names in FIELDS[family].items():
         fields = reduce(dict.__getitem__, objects, values)
         for name in names:
             value = fields.pop(name)
             path.write_text(json.dumps(values))
             with pytest.raises(ModelError, match=f"lacks the field '{name}'"):
-                read_architecture(glm)
+                read_architecture(copy)
             for odd in (None, "wide", []):
                 fields[name] = odd
                 path.write_text(json.dumps(values))
                 with pytest.raises(ModelError, match="holds a value that does not fit"):
-                    read_architecture(glm)
+                    read_architecture(copy)
             fields[name] = value
 
 

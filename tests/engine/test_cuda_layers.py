@@ -19,6 +19,7 @@ from batchocr.engine.model.language import LanguageModel
 from batchocr.engine.model.vision import VisionModel
 from batchocr.engine.model.weights import WeightReader
 from batchocr.planning.families.glm_ocr import SHAPES as GLM_OCR
+from batchocr.planning.families.paddleocr_vl import SHAPES as PADDLEOCR_VL
 from batchocr.processes.engine_messages import KernelChoice
 from tests.support.mineru_shape import MINERU
 from tests.support.whole_vit import encode
@@ -53,6 +54,19 @@ SHAPES["glm_ocr"] = (
         mrope_section=(1, 1, 2),
     ),
 )
+SHAPES["paddleocr_vl"] = (
+    replace(
+        PADDLEOCR_VL[0],
+        depth=3,
+        width=32,
+        num_heads=2,
+        mlp_width=80,
+        merger_width=128,
+        out_width=48,
+        positions_side=3,
+    ),
+    replace(SHAPES["glm_ocr"][1], rotates_neighbours=False, has_branch_norms=False),
+)
 GRIDS = [(4, 6), (2, 2)]
 
 
@@ -70,7 +84,7 @@ OPS = CudaOps(
     rotary_store=REFERENCE.rotary_store,
     rms_norm=REFERENCE.rms_norm,
     add_layer_norm=add_layer_norm,
-    quick_gelu=lambda x, bias: activate(x + bias, "quick_gelu"),
+    vit_gelu=lambda x, bias: activate(x + bias, "quick_gelu"),
     silu_mul=lambda x: activate(x, "silu_mul"),
     sample=REFERENCE.sample,
     patches=REFERENCE.patches,
@@ -97,8 +111,8 @@ class RandomWeights(WeightReader):
 class OneAfterTheOther(CudaOps):
     """Linear layers in fp8 that quantise their own rows, whatever came before them."""
 
-    def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
-        return super()._bias_activation(PlainLinear(Affine(torch.ones(8, 8))), quick=quick)
+    def _bias_activation(self, following: Linear, activation: Activation) -> Callable[[Tensor, Tensor], Rows]:
+        return super()._bias_activation(PlainLinear(Affine(torch.ones(8, 8))), activation)
 
     def then_layer_norm(self, layer: Linear, x: Rows, residual: Tensor, **options: Any) -> tuple[Tensor, Rows]:
         return super().then_layer_norm(layer, x, residual, **options | {"following": None})
@@ -125,7 +139,10 @@ class Spoiling(Ops):
 
 def embeddings(ops: Ops, family: str = "qwen2_vl") -> Tensor:
     """What a small vision model makes of two images."""
-    model = VisionModel(SHAPES[family][0], MINERU.images, RandomWeights(), ops, Device(CPU))
+    shape = SHAPES[family][0]
+    if isinstance(ops, CudaOps) and shape.activation == "gelu_tanh":
+        ops = replace(ops, vit_gelu=lambda x, bias: activate(x + bias, "gelu_tanh"))
+    model = VisionModel(shape, MINERU.images, RandomWeights(), ops, Device(CPU))
     patches = torch.randint(0, 256, (28, 588), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     return encode(model, patches, GRIDS)
 

@@ -195,7 +195,7 @@ OPS = CudaOps(
     rotary_store=rotary.rotary_store_,
     rms_norm=norm.rms_norm,
     add_layer_norm=norm.add_layer_norm_,
-    quick_gelu=activation.quick_gelu_bias_,
+    vit_gelu=activation.quick_gelu_bias_,
     silu_mul=activation.silu_mul,
     sample=sampling.sample,
     patches=cut,
@@ -252,7 +252,7 @@ def run(engine: Engine) -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "repetition_penalty"), [("qwen2_vl", 1.0), ("glm_ocr", 1.1)])
+@pytest.mark.parametrize(("family", "repetition_penalty"), [("qwen2_vl", 1.0), ("glm_ocr", 1.1), ("paddleocr_vl", 1.0)])
 def test_pages_go_all_the_way_without_a_value_being_read_in_between(family: str, repetition_penalty: float) -> None:
     with fake_engine(architecture=architecture_of(family)) as (engine, device):
         number = submit_pages(engine, repetition_penalty)

@@ -25,6 +25,7 @@ from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.detector import Detector, prepared
 from batchocr.errors import ModelError, PageError
 from batchocr.pages.input.render import open_document
+from batchocr.planning.architecture import DetectorUse
 from batchocr.planning.checkpoint_files import fingerprints
 from batchocr.planning.detector import find_detector
 from batchocr.processes.meter import Meter
@@ -253,8 +254,10 @@ def test_layouts_are_tried_in_full_batches_again_once_others_have_fitted(
 def test_how_sure_it_has_to_be_changes_what_counts_and_nothing_else(
     tmp_path: Path, detector: Detector, pages: list[Pixels]
 ) -> None:
-    unsure = Detector(make_detector(tmp_path), Device(CPU), 0.3)
-    num_more = 0
+    folder = make_detector(tmp_path)
+    unsure = Detector(folder, Device(CPU), DetectorUse(least_score=0.3))
+    of_each = Detector(folder, Device(CPU), DetectorUse(least_score=0.5, least_scores={"text": 0.3}))
+    num_more = num_texts = 0
     for page in pages[:4]:
         [found] = detector.detect([page])
         all_found = json.loads(unsure.answer(found).text or "[]")
@@ -262,7 +265,10 @@ def test_how_sure_it_has_to_be_changes_what_counts_and_nothing_else(
         assert sure == [part for part in all_found if part[1] >= 0.5]
         assert all(score >= 0.3 for _, score, *_ in all_found)
         num_more += len(all_found) - len(sure)
-    assert num_more > 0
+        more = [part for part in all_found if part[1] >= 0.5 or part[0] == "text"]
+        assert json.loads(of_each.answer(found).text or "[]") == more
+        num_texts += len(more) - len(sure)
+    assert num_more > num_texts > 0
 
 
 def test_a_checkpoint_of_another_kind_is_refused(tmp_path: Path) -> None:

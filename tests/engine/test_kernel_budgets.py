@@ -48,7 +48,7 @@ class Budget:
 
 BUDGETS = {
     # Four rows of x in and out, and the bias once.
-    "_quick_gelu_bias_kernel": Budget(wide=9),
+    "_gelu_bias_kernel": Budget(wide=9),
     "_silu_mul_kernel": Budget(wide=12),
     # Two accesses for each of x, the result and what is learnt.
     "_rms_norm_kernel": Budget(wide=6),

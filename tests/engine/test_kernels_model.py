@@ -35,10 +35,12 @@ def test_the_activations_are_those_of_the_reference(
     x, bias = 3 * torch.randn(rows, width, dtype=dtype), torch.randn(width, dtype=dtype)
     biased = x.float() + bias.float()
 
-    quick = x.clone()
+    quick, tanh = x.clone(), x.clone()
     activation.quick_gelu_bias_(quick, bias)
+    activation.gelu_tanh_bias_(tanh, bias)
 
     torch.testing.assert_close(quick, (biased * torch.sigmoid(1.702 * biased)).to(dtype))
+    torch.testing.assert_close(tanh, F.gelu(biased, approximate="tanh").to(dtype))
     gate, up = x.float().chunk(2, dim=-1)
     torch.testing.assert_close(activation.silu_mul(x), (F.silu(gate) * up).to(dtype))
 
@@ -229,8 +231,10 @@ def attend_in_decode(sequences: int, shape: LanguageShape = USUAL.shapes[1]) -> 
 def launches(rows: int, shapes: Shapes) -> tuple[Launch, ...]:
     vision, language = shapes
     inner, outer = bfloat16(vision.mlp_width), bfloat16(vision.width)
+    is_tanh = vision.activation == "gelu_tanh"
+    gelu_ = activation.gelu_tanh_bias_ if is_tanh else activation.quick_gelu_bias_
     return (
-        Launch("quick_gelu_bias_", lambda: activation.quick_gelu_bias_(bfloat16(rows, vision.mlp_width), inner)),
+        Launch(gelu_.__name__, lambda: gelu_(bfloat16(rows, vision.mlp_width), inner)),
         Launch("silu_mul", lambda: activation.silu_mul(bfloat16(rows, 2 * language.mlp_width))),
         Launch("rms_norm", lambda: norm.rms_norm(bfloat16(rows, language.width), bfloat16(language.width), 1e-6)),
         Launch(

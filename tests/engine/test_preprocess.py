@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 from transformers.models.glm46v import image_processing_pil_glm46v as glm46v
+from transformers.models.paddleocr_vl import image_processing_pil_paddleocr_vl as paddleocr_vl
 from transformers.models.qwen2_vl import image_processing_pil_qwen2_vl as qwen
 
 from batchocr.data import Pixels
@@ -132,10 +134,17 @@ def sizes_of_all_kinds() -> Iterator[tuple[int, int]]:
 
 
 def test_sizes_with_limits_of_two_frames_are_those_of_transformers_and_so_are_refusals() -> None:
-    limits = image_limits(12_544, 9_633_792, "two frames")
+    check_sizes(image_limits(12_544, 9_633_792, "two frames"), partial(glm46v.smart_resize, 2))
+
+
+def test_sizes_with_raised_sides_are_those_of_transformers_and_so_are_refusals() -> None:
+    check_sizes(image_limits(112_896, 1_003_520, "raised sides"), paddleocr_vl.smart_resize)
+
+
+def check_sizes(limits: ImageLimits, resize: Callable[..., tuple[int, int]]) -> None:
     for height, width in sizes_of_all_kinds():
         try:
-            expected = glm46v.smart_resize(2, height, width, min_pixels=12_544, max_pixels=9_633_792)
+            expected = resize(height, width, min_pixels=limits.min_pixels, max_pixels=limits.max_pixels)
         except ValueError:
             with pytest.raises(ValueError, match=f"of {width} x {height} px is too thin"):
                 smart_resize(height, width, factor=28, limits=limits)

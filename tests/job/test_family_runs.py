@@ -16,9 +16,10 @@ from batchocr.config import Config
 from batchocr.errors import ModelError, UsageError
 from batchocr.job.session import Session
 from batchocr.pages.protocol.revision import MAX_LAYOUT_TOKENS
-from batchocr.planning.detector import DetectorUse
-from batchocr.planning.families import USUAL
+from batchocr.planning.architecture import Architecture
+from batchocr.planning.families import read_architecture
 from tests.support.detectors import make_detector
+from tests.support.glm_checkpoints import make_glm_checkpoint
 from tests.support.running import draw_pdf, read_rows
 
 pytestmark = pytest.mark.slow
@@ -29,17 +30,20 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_detector(tmp_path_factory.mktemp("detector"), "V3")
 
 
+@pytest.fixture(scope="module")
+def glm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_glm_checkpoint(tmp_path_factory.mktemp("glm"))
+
+
 @pytest.fixture
 def family(detector: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The quick model is of a family that is read as GLM-OCR is."""
-    family = replace(
-        USUAL,
-        name="a made-up family",
-        protocol="glm",
-        detectors=DetectorUse(str(detector), ("pp_doclayout_v3",), 0.3),
-        refuses={"figures": "read", "text_layer": "trust", "vit_dtype": "fp8"},
-    )
-    monkeypatch.setattr("batchocr.job.session.FAMILIES", {"qwen2_vl": family})
+    """The usual detector of GLM-OCR is the one that is here."""
+
+    def read(folder: Path) -> Architecture:
+        architecture = read_architecture(folder)
+        return replace(architecture, detectors=replace(architecture.detectors, usual=str(detector)))
+
+    monkeypatch.setattr("batchocr.job.session.read_architecture", read)
 
 
 @pytest.fixture
@@ -49,14 +53,14 @@ def page(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("family")
 def test_the_familys_detector_is_taken_said_once_and_recorded_as_if_it_had_been_given(
-    page: Path, model: Path, detector: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    page: Path, glm: Path, detector: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     out = tmp_path / "table.parquet"
-    options = {"model": model, "dpi": 72, "max_degraded_rate": 1}
+    options = {"model": glm, "dpi": 72, "max_new_tokens": 12, "max_degraded_rate": 1}
     report = batchocr.run(page, out=out, **options)
     assert [record.message for record in caplog.records if "--layout" in record.message] == [
-        f"a made-up family finds no layouts itself: as with --layout {detector}"
+        f"GLM-OCR finds no layouts itself: as with --layout {detector}"
     ]
     assert (report.settings["layout"], report.stages["layout"].items) == (str(detector), 1)
     [row] = read_rows(out)
@@ -67,27 +71,27 @@ def test_the_familys_detector_is_taken_said_once_and_recorded_as_if_it_had_been_
 
 
 @pytest.mark.usefixtures("family")
-def test_a_detector_that_the_family_does_not_take_is_refused(page: Path, model: Path, tmp_path: Path) -> None:
+def test_a_detector_that_the_family_does_not_take_is_refused(page: Path, glm: Path, tmp_path: Path) -> None:
     other = make_detector(tmp_path / "other", "V2")
     with pytest.raises(ModelError, match=r"'pp_doclayout_v2'\. With this model --layout takes PP-DocLayoutV3 as"):
-        batchocr.run(page, out=tmp_path / "table.parquet", model=model, layout=other)
+        batchocr.run(page, out=tmp_path / "table.parquet", model=glm, layout=other)
 
 
 @pytest.mark.usefixtures("family")
 @pytest.mark.parametrize(("option", "value"), [("figures", "read"), ("text_layer", "trust")])
 def test_an_option_that_the_family_does_not_take_is_refused(
-    page: Path, model: Path, tmp_path: Path, option: str, value: str
+    page: Path, glm: Path, tmp_path: Path, option: str, value: str
 ) -> None:
-    said = f"--{option.replace('_', '-')} {value} is not for a made-up family"
+    said = f"--{option.replace('_', '-')} {value} is not for GLM-OCR"
     with pytest.raises(UsageError, match=said):
-        batchocr.run(page, out=tmp_path / "table.parquet", model=model, **{option: value})
+        batchocr.run(page, out=tmp_path / "table.parquet", model=glm, **{option: value})
     assert list(tmp_path.iterdir()) == [page]
 
 
 @pytest.mark.usefixtures("family")
-def test_doctor_names_the_family_and_the_detector_that_is_taken(model: Path, detector: Path) -> None:
-    findings = {each.name: each.value for each in try_out(Config(model=str(model), device="cpu")).findings}
-    assert findings["model"].startswith(f"{model} (a made-up family), ")
+def test_doctor_names_the_family_and_the_detector_that_is_taken(glm: Path, detector: Path) -> None:
+    findings = {each.name: each.value for each in try_out(Config(model=str(glm), device="cpu")).findings}
+    assert findings["model"].startswith(f"{glm} (GLM-OCR), ")
     assert findings["layout"].startswith(f"{detector}, ")
 
 

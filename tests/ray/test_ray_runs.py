@@ -25,7 +25,7 @@ from batchocr.errors import NoInputError, OutputError, OutputMismatchError, Usag
 from batchocr.ray.cluster import connected
 from tests.support.deadly_reader import DeadlyReader
 from tests.support.detectors import make_detector
-from tests.support.glm_checkpoints import make_glm_checkpoint
+from tests.support.family_oracles import ORACLES
 from tests.support.running import draw_pdf, read_rows, run_command, texts
 
 pytest.importorskip("ray", reason="needs Ray: pip install '.[ray]'")
@@ -83,8 +83,9 @@ def test_a_driver_that_is_killed_and_an_actor_that_is_killed_leave_the_table_of_
 
 
 @pytest.mark.long
-def test_a_family_with_a_detector_leaves_the_table_of_a_plain_run(tmp_path: Path) -> None:
-    model, detector = make_glm_checkpoint(tmp_path / "model"), make_detector(tmp_path / "detector", "V3")
+@pytest.mark.parametrize("family", ORACLES)
+def test_a_family_with_a_detector_leaves_the_table_of_a_plain_run(family: str, tmp_path: Path) -> None:
+    model, detector = ORACLES[family].make(tmp_path / "model", None), make_detector(tmp_path / "detector", "V3")
     (tmp_path / "in").mkdir()
     for number in range(3):
         draw_pdf(tmp_path / "in" / f"{number}.pdf", f"Dear reader {number}", "Yours")

@@ -10,8 +10,9 @@ from typing import Literal, Protocol, Self
 import torch
 from torch import Tensor
 
-Activation = Literal["quick_gelu", "gelu", "silu_mul"]
-"""quick_gelu: x · sigmoid(1.702 x). silu_mul: silu(gate) · up, where one product is [gate, up]."""
+Activation = Literal["quick_gelu", "gelu", "gelu_tanh", "silu_mul"]
+"""quick_gelu: x · sigmoid(1.702 x). gelu_tanh: the GELU approximated by a tanh. silu_mul: silu(gate) · up, where one
+product is [gate, up]."""
 
 
 ResizePlan = tuple[tuple[int, int], ...]

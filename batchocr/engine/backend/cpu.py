@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 from PIL import Image
@@ -22,7 +22,9 @@ from batchocr.machine import multiplies_bfloat16
 
 _QUICK_GELU = 1.702
 
-PostOp = Literal["none", "swish", "gelu"]
+PostOp = Literal["none", "swish", "gelu", "gelu_tanh"]
+_GELUS: Final[Mapping[PostOp, tuple[str, str]]] = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh")}
+"""oneDNN's operation and its algorithm."""
 
 
 class CpuOps(Ops):
@@ -53,8 +55,8 @@ class CpuOps(Ops):
                 scaled = Affine(inner.weight * _QUICK_GELU, None if inner.bias is None else inner.bias * _QUICK_GELU)
                 unscaled = Affine(outer.weight / _QUICK_GELU, outer.bias)
                 first, last = _Packed(scaled, "swish"), _Packed(unscaled)
-            case "gelu":
-                first, last = _Packed(inner, "gelu"), _Packed(outer)
+            case "gelu" | "gelu_tanh":
+                first, last = _Packed(inner, activation), _Packed(outer)
             case "silu_mul":
                 return _gated_mlp(inner, outer)
         return lambda x, residual=None: last(first(x), residual)
@@ -101,10 +103,10 @@ class _Packed:
         assert isinstance(x, Tensor)
         if residual is not None:
             return self._with(residual, "add", x)
-        algorithm = "none" if self._post_op == "gelu" else ""
+        operation, algorithm = _GELUS.get(self._post_op, (self._post_op, ""))
         x = x.to(self._product_dtype)
         product: Tensor = torch.ops.mkldnn._linear_pointwise.default(
-            x, self._weight, self._bias, self._post_op, [], algorithm
+            x, self._weight, self._bias, operation, [], algorithm
         )
         return product.to(self._dtype)
 

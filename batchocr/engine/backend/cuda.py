@@ -56,7 +56,8 @@ class CudaOps(Ops):
     rotary_store: RotaryStore
     rms_norm: Callable[[Tensor, Tensor, float], Tensor]
     add_layer_norm: AddLayerNorm
-    quick_gelu: BiasActivation
+    vit_gelu: BiasActivation
+    """The activation that adds a bias, of the ViT: quick_gelu or gelu_tanh."""
     silu_mul: Callable[[Tensor], Tensor]
     sample: Sample
     patches: Patches
@@ -92,18 +93,18 @@ class CudaOps(Ops):
             case "silu_mul":
                 gate_up, down, silu_mul = self.linear(inner), self.linear(outer), self.silu_mul
                 return lambda x, residual=None: down(silu_mul(gate_up(x)), residual)
-            case "quick_gelu" | "gelu":
+            case "quick_gelu" | "gelu_tanh" | "gelu":
                 assert inner.bias is not None
                 last = self.linear(outer)
-                activate = self._bias_activation(last, quick=activation == "quick_gelu")
+                activate = self._bias_activation(last, activation)
                 return _CudaMlp(self.linear(Affine(inner.weight)), inner.bias, last, activate)
 
-    def _bias_activation(self, following: Linear, *, quick: bool) -> Callable[[Tensor, Tensor], Rows]:
+    def _bias_activation(self, following: Linear, activation: Activation) -> Callable[[Tensor, Tensor], Rows]:
         """The activation whose result the following layer takes; in 8 bits, if that layer is."""
         if self.fp8 and isinstance(following, Fp8Linear):
             kernel = self.fp8.gelu_bias
-            return lambda x, bias: QuantizedRows(*kernel(x, bias, quick))
-        return self.quick_gelu if quick else lambda x, bias: F.gelu(x.add_(bias))
+            return lambda x, bias: QuantizedRows(*kernel(x, bias, activation == "quick_gelu"))
+        return (lambda x, bias: F.gelu(x.add_(bias))) if activation == "gelu" else self.vit_gelu
 
     def then_layer_norm(
         self,

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from batchocr.engine.backend import fp8
 from batchocr.engine.backend.attention_kernels import ATTENTION, PAGED_ATTENTION, Attention, PagedAttention
-from batchocr.engine.backend.base import Affine, Linear, PagedContext, ResizePlan, SamplerRows, Segments
+from batchocr.engine.backend.base import Activation, Affine, Linear, PagedContext, ResizePlan, SamplerRows, Segments
 from batchocr.engine.backend.cuda import (
     AddLayerNorm,
     BiasActivation,
@@ -75,7 +75,7 @@ class CudaTrials:
             rotary_store=self.rotary_store(),
             rms_norm=self.rms_norm(),
             add_layer_norm=self.add_layer_norm(),
-            quick_gelu=self.quick_gelu(),
+            vit_gelu=self.vit_gelu(),
             silu_mul=self.silu_mul(),
             sample=self.sample(),
             patches=self.patches(),
@@ -168,13 +168,15 @@ class CudaTrials:
             lambda add: add(residual.clone(), x.clone(), weight, bias, _EPS),
         )
 
-    def quick_gelu(self) -> BiasActivation:
+    def vit_gelu(self) -> BiasActivation:
+        name: Activation = "gelu_tanh" if self._vision.activation == "gelu_tanh" else "quick_gelu"
+
         def reference(x: Tensor, bias: Tensor) -> Tensor:
-            return activate(x + bias, "quick_gelu")
+            return activate(x + bias, name)
 
         x, bias = self._random(ROWS, self._vision.mlp_width), self._random(self._vision.mlp_width)
-        candidates = [triton_kernel("activation", "quick_gelu_bias_")]
-        return self._choose("quick_gelu", candidates, reference, lambda apply: (apply(x.clone(), bias),))
+        candidates = [triton_kernel("activation", f"{name}_bias_")]
+        return self._choose(name, candidates, reference, lambda apply: (apply(x.clone(), bias),))
 
     def silu_mul(self) -> Callable[[Tensor], Tensor]:
         widths = [self._language.mlp_width]

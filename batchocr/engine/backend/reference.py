@@ -178,6 +178,8 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
             return x * torch.sigmoid(1.702 * x)
         case "gelu":
             return F.gelu(x)
+        case "gelu_tanh":
+            return F.gelu(x, approximate="tanh")
         case "silu_mul":
             gate, up = x.chunk(2, dim=-1)
             return F.silu(gate) * up

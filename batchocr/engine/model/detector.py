@@ -19,7 +19,7 @@ from torch.nn import functional
 from batchocr.data import Completion, Pixels, failed_completion
 from batchocr.engine.backend.device import Device
 from batchocr.errors import ModelError
-from batchocr.planning.detector import LEAST_SCORE
+from batchocr.planning.architecture import DetectorUse
 
 _SIDE_PX: Final = 800
 _SHARE_DIGITS, _SCORE_DIGITS = 5, 4
@@ -28,14 +28,14 @@ _SHARE_DIGITS, _SCORE_DIGITS = 5, 4
 class Detector:
     """Finds the parts of pages, their classes and their order."""
 
-    def __init__(self, folder: Path, device: Device, least_score: float = LEAST_SCORE) -> None:
-        """least_score: of what is in an answer. Raises ModelError."""
+    def __init__(self, folder: Path, device: Device, use: DetectorUse | None = None) -> None:
+        """use: with the model that reads what is found. Raises ModelError."""
         from torch.utils.flop_counter import FlopCounterMode  # loads Triton
 
         self._device = device
-        self._least_score = least_score
         self._model = _load(folder).to(device.torch_device)
         self._labels: dict[int, str] = self._model.config.id2label
+        self._use = use or DetectorUse()
         with torch.inference_mode(), FlopCounterMode(display=False) as counter:
             try:
                 self._model(torch.zeros(1, 3, _SIDE_PX, _SIDE_PX, device=device.torch_device))
@@ -65,7 +65,9 @@ class Detector:
         """
         if not found.isfinite().all():
             return failed_completion("the detector computed values that are not finite")
-        kept = found[found[:, 0] >= self._least_score]
+        labels = [self._labels.get(int(label), "") for label in found[:, 1]]
+        least_scores = [self._use.least_scores.get(label, self._use.least_score) for label in labels]
+        kept = found[found[:, 0] >= torch.tensor(least_scores)]
         kept = kept[torch.sort(kept[:, 6], stable=True).indices]
         parts = [
             [

@@ -35,6 +35,16 @@ def _mlp(weights: WeightReader, shape: VisionShape, ops: Ops) -> tuple[Affine, M
     return weights.take_affine("visual.merger.ln_q", shape.width), lambda normed: mlp(normed.view(-1, width))
 
 
+def _normed_mlp(weights: WeightReader, shape: VisionShape, ops: Ops) -> tuple[Affine, Merge]:
+    norm, merge = _mlp(weights, shape, ops)
+
+    def merge_normed(normed: Tensor) -> Tensor:
+        assert norm.bias is not None
+        return merge(ops.layer_norm(normed, norm.weight, norm.bias, _NORM_EPS))
+
+    return weights.take_affine("visual.post_layernorm", shape.width), merge_normed
+
+
 def _downsample(weights: WeightReader, shape: VisionShape, ops: Ops) -> tuple[Affine, Merge]:
     side, out = shape.merge_size, shape.out_width
     kernel = weights.take("visual.downsample.weight", (out, shape.width, side, side))
@@ -56,5 +66,6 @@ def _downsample(weights: WeightReader, shape: VisionShape, ops: Ops) -> tuple[Af
 
 _MERGERS: Final[Mapping[Merger, Callable[[WeightReader, VisionShape, Ops], tuple[Affine, Merge]]]] = {
     "mlp": _mlp,
+    "normed_mlp": _normed_mlp,
     "downsample": _downsample,
 }

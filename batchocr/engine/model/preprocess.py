@@ -60,11 +60,17 @@ def smart_resize(height: int, width: int, *, factor: int, limits: ImageLimits) -
     """The size in px that an image is resized to: multiples of factor, within the limits, with the aspect ratio kept
     as far as possible. Raises ValueError for an aspect ratio above 200.
 
-    Source: transformers, `smart_resize` of `qwen2_vl.image_processing_qwen2_vl`; for two frames, of
-    `glm46v.image_processing_glm46v`.
+    Source: transformers, `smart_resize` of `qwen2_vl.image_processing_qwen2_vl`; for raised sides, of
+    `paddleocr_vl.image_processing_paddleocr_vl`; for two frames, of `glm46v.image_processing_glm46v`.
     """
+    size = f"{width} x {height} px"
+    if limits.resize == "raised sides":
+        if height < factor:
+            height, width = factor, round(width * factor / height)
+        if width < factor:
+            height, width = round(height * factor / width), factor
     if max(height, width) > _MAX_ASPECT_RATIO * min(height, width):
-        raise ValueError(f"an image of {width} x {height} px is too thin: its aspect ratio is above 200")
+        raise ValueError(f"an image of {size} is too thin: its aspect ratio is above 200")
     if limits.resize == "two frames" and min(height, width) < factor:
         enlarge = factor / min(height, width)
         height, width = int(height * enlarge), int(width * enlarge)

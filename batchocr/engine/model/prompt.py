@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from jinja2 import TemplateError
 
 from batchocr.errors import ModelError
-from batchocr.planning.architecture import Architecture, Chat, read_json
+from batchocr.planning.architecture import Architecture, Chat, processor_template, read_json
 
 _TEMPLATE_ERRORS = (
     *(TemplateError, TypeError, ValueError),
@@ -127,18 +127,7 @@ def _load_tokenizer(folder: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, StrictDataclassError) as error:
         raise ModelError(f"{folder} holds no tokenizer that transformers can load: {error}") from error
-    tokenizer.chat_template = _processor_template(folder) or tokenizer.chat_template
+    tokenizer.chat_template = processor_template(folder) or tokenizer.chat_template
     if tokenizer.chat_template is None:
         raise ModelError(f"{folder} holds no chat template (chat_template.jinja or tokenizer_config.json)")
     return tokenizer
-
-
-def _processor_template(folder: Path) -> str | dict[str, str] | None:
-    """The chat template in a file that only a processor reads; it comes before the tokenizer's own.
-
-    The tokenizer itself prefers chat_template.jinja to tokenizer_config.json. Source: transformers' `ProcessorMixin`.
-    """
-    for name in ("processor_config.json", "chat_template.json"):
-        if (folder / name).exists() and (template := read_json(folder, name).get("chat_template")):
-            return cast(str | dict[str, str], template)
-    return None

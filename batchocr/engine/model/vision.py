@@ -1,16 +1,18 @@
 """A ViT over one packed sequence of patches: no padding, no loop over images.
 
-Source: Qwen2-VL (arXiv 2409.12191); transformers' `modeling_qwen2_vl` and `modeling_glm_ocr` for names and order of
-operations.
+Source: Qwen2-VL (arXiv 2409.12191); transformers' `modeling_qwen2_vl`, `modeling_glm_ocr` and `modeling_paddleocr_vl`
+for names and order of operations.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from batchocr.engine.backend.base import Affine, Linear, Rows, Segments
 from batchocr.engine.backend.device import Device
@@ -37,7 +39,9 @@ class _VisionLayer:
     @classmethod
     def read(cls, weights: WeightReader, index: int, shape: VisionShape, ops: Ops) -> _VisionLayer:
         name, width = f"visual.blocks.{index}", shape.width
-        *inner, outer = ("fc1", "fc2") if shape.activation == "quick_gelu" else ("gate_proj", "up_proj", "down_proj")
+        *inner, outer = ("gate_proj", "up_proj", "down_proj") if shape.activation == "silu_mul" else ("fc1", "fc2")
+        in_one = f"{name}.attn.qkv.weight" in weights
+        qkv = ("qkv",) if in_one else ("q_proj", "k_proj", "v_proj")
 
         def norm(part: str) -> Affine:
             if shape.has_rms_norms:
@@ -49,7 +53,7 @@ class _VisionLayer:
 
         return cls(
             norm1=norm("norm1"),
-            qkv=ops.linear(weights.take_affine(f"{name}.attn.qkv", 3 * width, width)),
+            qkv=ops.linear(weights.take_affines([f"{name}.attn.{part}" for part in qkv], 3 * width // len(qkv), width)),
             qk_norms=(head_norm("q"), head_norm("k")) if shape.has_qk_norms else None,
             proj=ops.linear(weights.take_affine(f"{name}.attn.proj", width, width)),
             norm2=norm("norm2"),
@@ -70,13 +74,14 @@ class VisionModel:
         self.shape = shape
         self._ops = ops
         self._device = device
-        frames = weights.take(
-            "visual.patch_embed.proj.weight",
-            (shape.width, shape.in_channels, shape.temporal_patch_size, shape.patch_size, shape.patch_size),
-        )
+        of_frames = (shape.temporal_patch_size,) if shape.temporal_patch_size > 1 else ()
+        kernel = (shape.width, shape.in_channels, *of_frames, shape.patch_size, shape.patch_size)
+        frames = weights.take("visual.patch_embed.proj.weight", kernel)
         self._dtype = frames.dtype
         bias = weights.take("visual.patch_embed.proj.bias", (shape.width,)) if shape.has_patch_bias else None
-        self._embed = ops.linear(patch_projection(frames, limits, bias))
+        self._embed = ops.linear(patch_projection(frames.view(*kernel[:2], -1, *kernel[-2:]), limits, bias))
+        positions = (shape.positions_side**2, shape.width)
+        self._positions = weights.take("visual.position_embedding.weight", positions) if shape.positions_side else None
         self._layers = [_VisionLayer.read(weights, index, shape, ops) for index in range(shape.depth)]
         merge_norm, self._merge = read_merger(weights, shape, ops)
         # The norm behind each layer's MLP, and the linear layer behind that; the merger folds rows before its own.
@@ -91,8 +96,13 @@ class VisionModel:
         out_width] in the model's dtype.
         """
         segments = Segments.of([rows * columns for rows, columns in grids], self._device.upload)
-        cos, sin = self._rotary_tables(grids)
+        places = torch.cat([vision_positions(rows, columns, self.shape.merge_size) for rows, columns in grids])
+        positions = self._device.upload(places)
+        cos, sin = self._rotary_tables(positions)
         x = self._embed(patches.to(self._dtype).sub_(GREY))
+        if self._positions is not None:
+            sizes = torch.cat([torch.tensor([rows, columns]).expand(rows * columns, 2) for rows, columns in grids])
+            x += stretched(self._positions, positions, self._device.upload(sizes)).to(x.dtype)
         normed: Rows = self._normed(x, self._layers[0].norm1)
         for number, (layer, (norm, following)) in enumerate(zip(self._layers, self._behind, strict=True)):
             if number:
@@ -129,12 +139,30 @@ class VisionModel:
             return self._ops.rms_norm(x, norm.weight, self.shape.norm_eps)
         return self._ops.layer_norm(x, norm.weight, norm.bias, self.shape.norm_eps)
 
-    def _rotary_tables(self, grids: Sequence[PatchGrid]) -> tuple[Tensor, Tensor]:
+    def _rotary_tables(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cos and sin, each [patches, head_dim / 2]. Half the frequencies rotate with the row, half with the column."""
-        positions = torch.cat([vision_positions(rows, columns, self.shape.merge_size) for rows, columns in grids])
-        angles = self._device.upload(positions).unsqueeze(-1) * self._inv_freq
-        angles = angles.flatten(1)
+        angles = (positions.unsqueeze(-1) * self._inv_freq).flatten(1)
         return angles.cos(), angles.sin()
+
+
+def stretched(table: Tensor, positions: Tensor, sizes: Tensor) -> Tensor:
+    """What a table of learned positions has for each patch, between its rows and columns: float32 [patches, width].
+
+    table: [side², width]. positions: row and column of each patch, int64 [patches, 2]. sizes: rows and columns of its
+    image, likewise.
+    Source: torch's bilinear `interpolate`, with `align_corners=False`.
+    """
+    side = math.isqrt(len(table))
+    at = ((positions + 0.5) * (side / sizes) - 0.5).clamp(0, side - 1)
+    before = at.long()
+    share = at - before
+    (row, column), (next_row, next_column) = before.unbind(1), (before + 1).clamp(max=side - 1).unbind(1)
+    down, across = share.unbind(1)
+    places = [row * side + column, row * side + next_column, next_row * side + column, next_row * side + next_column]
+    weights = [(1 - down) * (1 - across), (1 - down) * across, down * (1 - across), down * across]
+    return F.embedding_bag(
+        torch.stack(places, dim=1), table.float(), mode="sum", per_sample_weights=torch.stack(weights, dim=1)
+    )
 
 
 def patch_projection(frames: Tensor, limits: ImageLimits, bias: Tensor | None = None) -> Affine:

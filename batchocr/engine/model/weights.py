@@ -36,7 +36,7 @@ class WeightReader:
             for stored_name in opened.keys():  # noqa: SIM118 (a handle of safetensors, no mapping)
                 self._where[_renamed(stored_name, names)] = (file_name, stored_name)
 
-    def refuse_untaken(self, surplus: str) -> None:
+    def refuse_untaken(self, surplus: tuple[str, ...]) -> None:
         """Raise ModelError if a tensor was not asked for, except those whose names begin so."""
         if untaken := [name for name in self._where if name not in self._taken and not name.startswith(surplus)]:
             raise ModelError(
@@ -81,4 +81,7 @@ class WeightReader:
 
 
 def _renamed(name: str, names: Renaming) -> str:
-    return next((ours + name.removeprefix(stored) for stored, ours in names if name.startswith(stored)), name)
+    number = next(filter(str.isdigit, name.split(".")), "")
+    of_any = name.replace(f".{number}.", ".N.", 1)
+    ours = next((ours + of_any.removeprefix(stored) for stored, ours in names if of_any.startswith(stored)), of_any)
+    return ours.replace(".N.", f".{number}.", 1)

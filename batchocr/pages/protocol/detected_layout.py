@@ -70,7 +70,7 @@ class Found:
     label: str
     score: float
     box: Box
-    """In shares of the page; it may reach over an edge."""
+    """In shares of the page, or in pixels; it may reach over an edge."""
 
     @property
     def area(self) -> float:
@@ -111,9 +111,9 @@ def type_of(label: str) -> str:
     return BLOCK_TYPES.get(label, "unknown")
 
 
-def within_page(box: Box) -> Box:
-    """The part of the box that is on the page."""
-    x0, y0, x1, y1 = (min(1.0, max(0.0, share)) for share in box)
+def within_page(box: Box, width: float = 1.0, height: float = 1.0) -> Box:
+    """The part of the box that is on the page. width, height: of the page, in the box's unit."""
+    x0, y0, x1, y1 = (min(side, max(0.0, edge)) for edge, side in zip(box, (width, height) * 2, strict=True))
     return x0, y0, x1, y1
 
 
@@ -138,12 +138,14 @@ def one_of_each(found: Sequence[Found], pixel: tuple[float, float] = (0.0, 0.0))
     return [each for each in found if any(each is other for other in kept)]
 
 
-def without_whole_page(found: Sequence[Found], width: int, height: int) -> list[Found]:
-    """The boxes, without images that are the page itself, if there is anything else."""
-    largest = _WHOLE_PAGE["lying" if width > height else "standing"]
-    return [each for each in found if each.label != "image" or box_area(within_page(each.box)) <= largest] or list(
-        found
-    )
+def without_whole_page(
+    found: Sequence[Found], width: int, height: int, unit: tuple[float, float] = (1.0, 1.0)
+) -> list[Found]:
+    """The boxes, without images that are the page itself, if there is anything else. width, height: of the page in px.
+    unit: its sides in that of the boxes."""
+    largest = _WHOLE_PAGE["lying" if width > height else "standing"] * unit[0] * unit[1]
+    kept = [each for each in found if each.label != "image" or box_area(within_page(each.box, *unit)) <= largest]
+    return kept or list(found)
 
 
 def without_contained(found: Sequence[Found]) -> list[Found]:

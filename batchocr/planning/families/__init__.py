@@ -9,8 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from batchocr.errors import ModelError
 from batchocr.planning.architecture import Architecture, LanguageShape, VisionShape, read_json
-from batchocr.planning.detector import DetectorUse
-from batchocr.planning.families import glm_ocr, qwen2_vl
+from batchocr.planning.families import glm_ocr, paddleocr_vl, qwen2_vl
 
 Shapes: TypeAlias = tuple[VisionShape, LanguageShape]
 
@@ -27,8 +26,6 @@ class Family:
     """The module in `pages/protocol/families` that asks the model and puts its answers together."""
     shapes: Shapes
     """Of its best known checkpoint."""
-    detectors: DetectorUse = field(default_factory=DetectorUse)
-    """How layouts are found, if not by the model."""
     refuses: Mapping[str, str] = field(default_factory=dict)
     """Options, each with the value that makes no sense with this family, or was never tried."""
 
@@ -40,8 +37,14 @@ FAMILIES: Final[Mapping[str, Family]] = {
         glm_ocr.read,
         "glm",
         glm_ocr.SHAPES,
-        detectors=DetectorUse("PaddlePaddle/PP-DocLayoutV3_safetensors", ("pp_doclayout_v3",), least_score=0.3),
         refuses={"figures": "read", "text_layer": "trust", "vit_dtype": "fp8"},
+    ),
+    "paddleocr_vl": Family(
+        "PaddleOCR-VL",
+        paddleocr_vl.read,
+        "paddle",
+        paddleocr_vl.SHAPES,
+        refuses={"text_layer": "trust", "vit_dtype": "fp8"},
     ),
 }
 

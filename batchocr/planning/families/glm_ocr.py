@@ -13,10 +13,12 @@ from batchocr.errors import ModelError
 from batchocr.planning.architecture import (
     Architecture,
     Chat,
+    DetectorUse,
     LanguageShape,
     VisionShape,
     check_shapes,
     read_image_limits,
+    read_language_shape,
     refuse_quantised,
 )
 
@@ -74,7 +76,10 @@ def read(folder: Path, config: Mapping[str, Any]) -> Architecture:
     for name, part in (("language", text), ("vision", vision)):
         if (found := part.get("hidden_act", "silu")) != "silu":
             raise ModelError(f"the {name} model's hidden_act is '{found}'; batchocr supports only 'silu'")
-    language_shape, vision_shape = _language_shape(config, text), _vision_shape(vision)
+    vision_shape = _vision_shape(vision)
+    language_shape = read_language_shape(
+        config, text, text["rope_parameters"], rotates_neighbours=True, has_branch_norms=True
+    )
     check_shapes(vision_shape, language_shape)
     return Architecture(
         family=config["model_type"],
@@ -83,31 +88,8 @@ def read(folder: Path, config: Mapping[str, Any]) -> Architecture:
         images=read_image_limits(folder, vision_shape, "two frames", _PIXELS),
         chat=Chat(int(config["image_token_id"]), system="", example=_PROMPT, rendered=_RENDERED),
         names=(("model.visual.", "visual."), ("model.language_model.", "language_model.")),
-        surplus=f"language_model.layers.{language_shape.num_layers}.",
-    )
-
-
-def _language_shape(root: Mapping[str, Any], text: Mapping[str, Any]) -> LanguageShape:
-    rope = text["rope_parameters"]
-    if rope.get("rope_type", "default") != "default" or float(rope.get("partial_rotary_factor", 1.0)) != 1.0:
-        raise ModelError("this checkpoint rotates only a part of each head, or by other rules, which batchocr does not")
-    temporal, height, width = rope["mrope_section"]
-    return LanguageShape(
-        num_layers=int(text["num_hidden_layers"]),
-        width=int(text["hidden_size"]),
-        num_heads=int(text["num_attention_heads"]),
-        num_kv_heads=int(text["num_key_value_heads"]),
-        head_dim=int(text["head_dim"]),
-        mlp_width=int(text["intermediate_size"]),
-        vocab_size=int(text["vocab_size"]),
-        rms_norm_eps=float(text["rms_norm_eps"]),
-        rope_theta=float(rope["rope_theta"]),
-        mrope_section=(int(temporal), int(height), int(width)),
-        max_positions=int(text["max_position_embeddings"]),
-        tied_embeddings=bool(root.get("tie_word_embeddings") or text.get("tie_word_embeddings")),
-        has_biases=False,
-        rotates_neighbours=True,
-        has_branch_norms=True,
+        surplus=(f"language_model.layers.{language_shape.num_layers}.",),
+        detectors=DetectorUse("PaddlePaddle/PP-DocLayoutV3_safetensors", ("pp_doclayout_v3",), least_score=0.3),
     )
 
 

@@ -21,9 +21,18 @@ def quick_gelu_bias_(x: Tensor, bias: Tensor) -> Tensor:
 
     x: contiguous [rows, width]. bias: [width]. Moves x twice. One program per tile of 4 rows and 1,024 columns.
     """
+    return _gelu_bias_(x, bias, is_quick=True)
+
+
+def gelu_tanh_bias_(x: Tensor, bias: Tensor) -> Tensor:
+    """Set x to the GELU, approximated by a tanh, of x + bias; otherwise as `quick_gelu_bias_`."""
+    return _gelu_bias_(x, bias, is_quick=False)
+
+
+def _gelu_bias_(x: Tensor, bias: Tensor, *, is_quick: bool) -> Tensor:
     assert x.is_contiguous()
     rows, width = x.shape
-    _quick_gelu_bias_kernel.launch(_grid(rows, width), (x, bias), (rows,), (), _constants(width))
+    _gelu_bias_kernel.launch(_grid(rows, width), (x, bias), (rows,), (), _gelu_constants(width, is_quick))
     return x
 
 
@@ -45,6 +54,11 @@ def _constants(width: int) -> Constants:
     return Constants(WIDTH=width, ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS, enable_fp_fusion=True)
 
 
+@functools.cache
+def _gelu_constants(width: int, is_quick: bool) -> Constants:
+    return Constants(**_constants(width).by_name, QUICK=is_quick)
+
+
 def _grid(rows: int, width: int) -> tuple[int, int, int]:
     return -(-rows // _ROWS) * -(-width // _COLUMNS), 1, 1
 
@@ -60,12 +74,18 @@ def _tile(num_rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constex
 
 
 @kernel(numbers=["num_rows"])
-def _quick_gelu_bias_kernel(x, bias, num_rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _gelu_bias_kernel(
+    x, bias, num_rows, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, QUICK: tl.constexpr
+):
     rows, columns, exists = _tile(num_rows, WIDTH, ROWS, COLUMNS)
     at = x + rows * WIDTH + columns
     y = tl.load(at, mask=exists, other=0.0).to(tl.float32)
     y += tl.load(bias + columns, mask=columns < WIDTH, other=0.0).to(tl.float32)
-    tl.store(at, y * tl.sigmoid(1.702 * y), mask=exists)
+    if QUICK:
+        slope = 1.702 * y
+    else:  # tanh(z) = 2 · sigmoid(2 z) - 1, with z = √(2/π) · (y + 0.044715 y³)
+        slope = 1.5957691216057308 * (y + 0.044715 * y * y * y)
+    tl.store(at, y * tl.sigmoid(slope), mask=exists)
 
 
 @kernel(numbers=["num_rows"])

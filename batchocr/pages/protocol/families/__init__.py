@@ -9,11 +9,15 @@ from typing import Final, cast
 from batchocr.pages.protocol.base import PageProtocol
 from batchocr.processes.messages import Setup
 
-_MINERU, _GLM = 18, 2
+_MINERU, _GLM, _PADDLE = 18, 2, 1
 """Each goes up with every change that may alter the text of a page, or its status: in its module and what that uses, or
 in the engine's rules against loops."""
 
-VERSIONS: Final = {"mineru": f"mineru {version('mineru-vl-utils')} r{_MINERU}", "glm": f"glm r{_GLM}"}
+VERSIONS: Final = {
+    "mineru": f"mineru {version('mineru-vl-utils')} r{_MINERU}",
+    "glm": f"glm r{_GLM}",
+    "paddle": f"paddle r{_PADDLE}",
+}
 """What rows depend on in each module, for a run that loads none of them."""
 
 

@@ -1,10 +1,13 @@
-"""Whole runs with GLM-OCR and its detector: they survive what other runs survive, and everything takes their tables."""
+"""Whole runs with families that are read with a detector: they survive what other runs survive, and everything takes
+their tables."""
 
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -15,7 +18,7 @@ import batchocr
 from batchocr import Ocr
 from batchocr.errors import ModelError, OutputMismatchError
 from tests.support.detectors import make_detector
-from tests.support.glm_checkpoints import make_glm_checkpoint
+from tests.support.family_oracles import ORACLES
 from tests.support.jobs import FULL, OPTIONS, Job, started, wait_for_rows
 from tests.support.running import draw_pdf, engines_of, num_rows, read_rows, run_app, said_by, texts
 
@@ -25,22 +28,47 @@ NUM_PAGES, NUM_KILLS = (36, 10) if FULL else (6, 1)
 MAX_NEW_TOKENS = 12
 
 
-@pytest.fixture(scope="module")
-def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_detector(tmp_path_factory.mktemp("detector"), "V3")
+@dataclass(frozen=True)
+class Kind:
+    """A family of models, and the detector that it is read with."""
+
+    name: str
+    family: str
+    detector: str
+    refuses: tuple[str, ...]
+    shape: str | None = None
+
+
+_REFUSES = ("--text-layer=trust", "--vit-dtype=fp8")
+KINDS = {
+    "glm": Kind("GLM-OCR", "glm", "V3", (*_REFUSES, "--figures=read")),
+    "paddle": Kind("PaddleOCR-VL", "paddle", "V3", _REFUSES),
+    "paddle-1.0": Kind("PaddleOCR-VL", "paddle", "V2", _REFUSES, "published, flat"),
+}
+
+
+@pytest.fixture(scope="module", params=["glm", "paddle", pytest.param("paddle-1.0", marks=pytest.mark.long)])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory, detector: Path) -> Job:
+def detector(tmp_path_factory: pytest.TempPathFactory, kind: Kind) -> Path:
+    return make_detector(tmp_path_factory.mktemp("detector"), kind.detector)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory, kind: Kind, detector: Path) -> Job:
     """Half of the pages are those of a PDF, the others scans."""
-    folder = tmp_path_factory.mktemp("job")
+    folder, family = tmp_path_factory.mktemp("job"), ORACLES[kind.family]
     (folder / "documents" / "scans").mkdir(parents=True)
     pages = draw_pdf(folder / "documents" / "a.pdf", *(f"Page {number}" for number in range(NUM_PAGES // 2)))
     with pymupdf.open(pages) as document:
         for number, page in enumerate(document):
             page.get_pixmap(dpi=90).save(folder / "documents" / "scans" / f"{number:02}.png")
     options = {"layout": detector, "max_new_tokens": MAX_NEW_TOKENS, "workers": 1, "pages_in_flight": 2}
-    job = Job(make_glm_checkpoint(folder / "model"), folder / "documents", [], OPTIONS | options)
+    model = family.make(folder / "model", family.shapes[kind.shape] if kind.shape else None)
+    job = Job(model, folder / "documents", [], OPTIONS | options)
     job.run(folder / "whole.parquet")
     job.rows.extend(read_rows(folder / "whole.parquet"))
     return job
@@ -114,15 +142,16 @@ def test_pages_come_one_by_one_with_the_text_of_a_run(job: Job, detector: Path) 
 
 
 def test_its_detector_is_said_where_it_cannot_be_downloaded_and_how_to_name_a_folder(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    job: Job, kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     caplog.set_level(logging.INFO)
-    with pytest.raises(ModelError, match=r"PP-DocLayoutV3_safetensors cannot be .* pass its folder as --layout ") as no:
+    with pytest.raises(ModelError, match=rf"PP-DocLayout{kind.detector}_safetensors cannot be .*--layout ") as no:
         job.run(tmp_path / "t.parquet", layout=None)
     assert no.value.exit_code == 5
-    assert "GLM-OCR finds no layouts itself: as with --layout PaddlePaddle/PP-DocLayoutV3_safetensors" in caplog.text
+    usual = f"PaddlePaddle/PP-DocLayout{kind.detector}_safetensors"
+    assert f"{kind.name} finds no layouts itself: as with --layout {usual}" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -133,7 +162,8 @@ def without_its_end(model: Path) -> None:
 
 def without_image_token(model: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        (model / name).write_text((model / name).read_text().replace('"<|image|>"', '"<|another|>"'))
+        text = (model / name).read_text()
+        (model / name).write_text(re.sub(r'"<\|(image|IMAGE_PLACEHOLDER)\|>"', '"<|another|>"', text))
 
 
 @pytest.mark.parametrize(
@@ -154,19 +184,20 @@ def test_a_damaged_checkpoint_ends_the_command_before_a_page_is_opened(
     assert not (tmp_path / "t.parquet").exists()
 
 
-def test_a_folder_that_is_no_detector_of_its_kind_ends_the_command(job: Job, tmp_path: Path) -> None:
-    for other in (make_detector(tmp_path / "v2", "V2"), job.model):
+def test_a_folder_that_is_no_detector_of_its_kind_ends_the_command(job: Job, kind: Kind, tmp_path: Path) -> None:
+    for other in (make_detector(tmp_path / "other", "V2" if kind.detector == "V3" else "V3"), job.model):
         code, _, said = said_by("run", *job.arguments(tmp_path / "t.parquet"), "--layout", other)
-        assert (code, "With this model --layout takes PP-DocLayoutV3" in said) == (5, True), said
+        assert (code, f"With this model --layout takes PP-DocLayout{kind.detector}" in said) == (5, True), said
     assert not (tmp_path / "t.parquet").exists()
 
 
-@pytest.mark.parametrize("option", ["--figures=read", "--text-layer=trust", "--vit-dtype=fp8"])
-def test_an_option_that_it_does_not_take_ends_the_command_before_a_page_is_opened(
-    job: Job, tmp_path: Path, option: str
+def test_options_that_it_does_not_take_end_the_command_before_a_page_is_opened(
+    job: Job, kind: Kind, tmp_path: Path
 ) -> None:
-    code, _, said = said_by("run", *job.arguments(tmp_path / "t.parquet"), option)
-    assert (code, said) == (2, f"batchocr: error: {option.replace('=', ' ')} is not for GLM-OCR: leave it out\n")
+    for option in kind.refuses:
+        code, _, said = said_by("run", *job.arguments(tmp_path / "t.parquet"), option)
+        refusal = f"{option.replace('=', ' ')} is not for {kind.name}: leave it out"
+        assert (code, said) == (2, f"batchocr: error: {refusal}\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,6 +205,6 @@ def test_a_table_of_another_model_is_not_continued(job: Job, model: Path, detect
     out = tmp_path / "table.parquet"
     batchocr.run(job.documents, out=out, model=model, layout=detector, dpi=72, limit=1, max_degraded_rate=1)
     before = out.read_bytes()
-    with pytest.raises(OutputMismatchError, match=r"model fingerprint .*; protocol mineru .* there, glm r2 here"):
+    with pytest.raises(OutputMismatchError, match=r"model fingerprint .*; protocol mineru .* there, \w+ r\d here"):
         job.run(out)
     assert out.read_bytes() == before
