@@ -36,7 +36,7 @@ def find_device(use: UseDevice) -> DeviceFound:
         torch.set_num_threads(max(1, torch.get_num_threads() // use.num_sharing))
         if use.try_bfloat16 and name == "cpu" and multiplies_bfloat16():
             speedup = bfloat16_speedup()
-    gpu_name, total_bytes, has_bfloat16 = backend.describe(device)
+    gpu_name, total_bytes = backend.describe(device)
     return DeviceFound(
         device=str(device),
         alike=backend.all_devices(),
@@ -45,7 +45,7 @@ def find_device(use: UseDevice) -> DeviceFound:
         bfloat16_speedup=speedup,
         name=gpu_name,
         total_bytes=total_bytes,
-        has_bfloat16=has_bfloat16,
+        without_bfloat16=backend.without_bfloat16(),
         kernels=try_kernels(device, name, use.try_kernels) if use.try_kernels else None,
     )
 

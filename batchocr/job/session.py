@@ -114,12 +114,22 @@ class Session:
     @cached_property
     def device_plan(self) -> DevicePlan:
         """What is decided by the devices, at which an engine looks. Raises UsageError if a device cannot be used or has
-        too little memory, EngineError if no engine starts."""
+        too little memory, OutputMismatchError if none has the data type of the output, EngineError if no engine
+        starts."""
         found = self.engines.open()
         try:
             size, stored = num_parameters(self.architecture), stored_dtype(self._folder)
-            choice = choose_dtype(self.config.dtype, found, stored=stored, num_parameters=size, begun_in=self._dtype)
+            choice = choose_dtype(
+                self.config.dtype,
+                found,
+                self.engines.devices,
+                stored=stored,
+                num_parameters=size,
+                begun_in=self._dtype,
+            )
             self._dtype = choice.dtype
+            if choice.devices != self.engines.devices:
+                found = self.engines.only(choice.devices, found)
             devices, limits = self.engines.devices, self._what_to_load(found).limits
             pages_in_flight = self.config.pages_in_flight or default_pages_in_flight(
                 self.workers, limits.llm_batch_size, len(devices), on_gpu=found.device != "cpu"

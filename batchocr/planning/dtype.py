@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from batchocr.config import DType
-from batchocr.errors import UsageError
+from batchocr.errors import OutputMismatchError, UsageError
 from batchocr.machine import multiplies_bfloat16
 from batchocr.processes.engine_messages import DeviceFound
 
@@ -25,39 +26,79 @@ class DTypeChoice:
 
     dtype: DType
     """Never `auto`."""
+    devices: tuple[str, ...]
+    """Those of the run that have it."""
     remark: str = ""
     """Why this one, for the log; empty if that is of no interest."""
 
 
 def choose_dtype(
-    name: DType, found: DeviceFound, *, stored: str, num_parameters: int, begun_in: DType | None = None
+    name: DType,
+    found: DeviceFound,
+    devices: Sequence[str],
+    *,
+    stored: str,
+    num_parameters: int,
+    begun_in: DType | None = None,
 ) -> DTypeChoice:
-    """The data type there for a model of which most values are stored in `stored`.
+    """The data type for a model of which most values are stored in `stored`, and the devices of a run that have it.
 
-    On a CPU `auto` keeps that of rows which are there already, whatever the CPU, so that a run may be continued on
-    another one. begun_in: theirs; None if there are none. Raises UsageError for a type that the device does not have.
+    `auto` keeps that of rows which are there already, whatever the device, so that a run may be continued on another
+    one; else it is the best that any of the devices has. found: the first of these. begun_in: the type of the rows;
+    None if there are none. Raises UsageError if no device has the type that was asked for, OutputMismatchError if none
+    has that of the rows.
     """
-    if name == "bfloat16" and not found.has_bfloat16:
-        raise UsageError(
-            f"--dtype bfloat16: {found.name} has no units for it, as GPUs before sm_80; float32 works there"
+    wanted = begun_in if name == "auto" else name
+    able = tuple(device for device in devices if device not in found.without_bfloat16)
+    if not able and wanted == "bfloat16":
+        raise _refusal(name, found)
+    if found.device == "cpu":
+        speedup = found.bfloat16_speedup if num_parameters >= _LARGE_MODEL else None
+        dtype, remark = _on_cpu(name, begun_in, speedup, stored)
+    else:
+        dtype, remark = _on_gpus(name, begun_in, found, has_bfloat16=bool(able))
+    if dtype == "float32" or len(able) == len(devices):
+        return DTypeChoice(dtype, tuple(devices), remark)
+    lacking = ", ".join(device for device in devices if device not in able)
+    remark = f"reading in bfloat16, without GPUs that lack it ({lacking}); --device {','.join(able)} says the same"
+    return DTypeChoice(dtype, able, remark)
+
+
+def _refusal(name: DType, found: DeviceFound) -> UsageError | OutputMismatchError:
+    lacks = f"{found.name} has no units for it, as GPUs before sm_80"
+    if name == "auto":
+        return OutputMismatchError(
+            f"the output was begun in bfloat16, and {lacks}: continue it on a newer GPU, or with --device cpu, choose "
+            "another --out, or start over with --overwrite"
         )
+    return UsageError(f"--dtype bfloat16: {lacks}; float32 works there")
+
+
+def _on_gpus(name: DType, begun_in: DType | None, found: DeviceFound, *, has_bfloat16: bool) -> tuple[DType, str]:
+    """The type, and why this one. has_bfloat16: whether any of them has it."""
     if name != "auto":
-        return DTypeChoice(name)
-    if not found.has_bfloat16:
-        return DTypeChoice("float32", f"{found.name} has no units for bfloat16: reading in float32, which is slower")
-    if found.device != "cpu":
-        return DTypeChoice("bfloat16")
-    speedup = found.bfloat16_speedup if num_parameters >= _LARGE_MODEL else None
+        return name, ""
+    if not has_bfloat16:
+        return "float32", f"{found.name} has no units for bfloat16: reading in float32, which is slower"
+    if begun_in == "float32":
+        return "float32", "the output was begun in float32: continuing in it, which is slower than bfloat16"
+    return "bfloat16", ""
+
+
+def _on_cpu(name: DType, begun_in: DType | None, speedup: float | None, stored: str) -> tuple[DType, str]:
+    """The type, and why this one. speedup: in bfloat16; None if nothing can be gained."""
+    if name != "auto":
+        return name, ""
     if begun_in is not None:
         return _as_begun(begun_in, may_gain=speedup is not None)
     if speedup is None:
-        return DTypeChoice("float32")
+        return "float32", ""
     if stored != "bfloat16":
         remark = f"{_measured(speedup)}, but the model is stored in {stored}: --dtype bfloat16 would round it"
-        return DTypeChoice("float32", remark if speedup >= _WORTH_IT else "")
+        return "float32", remark if speedup >= _WORTH_IT else ""
     if speedup < _WORTH_IT:
-        return DTypeChoice("float32", f"{_measured(speedup)}: too little; reading in float32")
-    return DTypeChoice("bfloat16", f"{_measured(speedup)}, and the model is stored in it: reading in bfloat16")
+        return "float32", f"{_measured(speedup)}: too little; reading in float32"
+    return "bfloat16", f"{_measured(speedup)}, and the model is stored in it: reading in bfloat16"
 
 
 def bfloat16_remark(speedup: float | None) -> str:
@@ -69,12 +110,12 @@ def bfloat16_remark(speedup: float | None) -> str:
     return f"{_measured(speedup)}: --dtype auto takes it for a full-size model that is stored in it"
 
 
-def _as_begun(begun_in: DType, *, may_gain: bool) -> DTypeChoice:
+def _as_begun(begun_in: DType, *, may_gain: bool) -> tuple[DType, str]:
     """may_gain: whether a new output might be read in bfloat16 here."""
     if begun_in == "float32":
-        return DTypeChoice("float32", "the output was begun in float32: continuing in it" if may_gain else "")
+        return "float32", "the output was begun in float32: continuing in it" if may_gain else ""
     slower = "" if multiplies_bfloat16() else ", more slowly than in float32, as this CPU has no units for it"
-    return DTypeChoice("bfloat16", f"the output was begun in bfloat16: continuing in it{slower}")
+    return "bfloat16", f"the output was begun in bfloat16: continuing in it{slower}"
 
 
 def _measured(speedup: float) -> str:

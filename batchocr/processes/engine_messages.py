@@ -115,8 +115,8 @@ class DeviceFound:
     """Of a GPU, with its compute capability; empty for a CPU."""
     total_bytes: int = 0
     """All the memory that the device has."""
-    has_bfloat16: bool = True
-    """Whether it computes in bfloat16, and does not imitate it."""
+    without_bfloat16: tuple[str, ...] = ()
+    """All GPUs here that do not compute in bfloat16, or only imitate it."""
     kernels: KernelsTried | None = None
     """None if they were not tried."""
     type: Literal["device found"] = "device found"

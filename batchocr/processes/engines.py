@@ -255,7 +255,7 @@ class Engines:
         self, device: str, backend: BackendName, *, try_bfloat16: bool = False, command: Sequence[str] = ENGINE_COMMAND
     ) -> None:
         """device: as --device. try_bfloat16: as in UseDevice. command: to start an engine with."""
-        self.devices = tuple(device.split(","))
+        self.devices = tuple("cuda:0" if name == "cuda" else name for name in device.split(","))
         """Those that are to have an engine; final once opened."""
         self._use_device = UseDevice("", backend, try_bfloat16=try_bfloat16)
         self._command = command
@@ -286,6 +286,15 @@ class Engines:
         others.remove(opened)
         self.devices = (opened, *others)
         return found
+
+    def only(self, devices: tuple[str, ...], found: DeviceFound) -> DeviceFound:
+        """Go on with these of the devices alone, and return what is found on the first of them. found: on the device
+        that is open. Raises as `open`."""
+        self.devices = devices
+        if found.device in devices:
+            return found
+        self.close()
+        return self.open()
 
     def load(self, plan: Plan, *, max_batches: int) -> None:
         """Start the engines of the other devices, and wait until all have loaded what is planned for them. Devices may

@@ -13,7 +13,7 @@ from batchocr.engine import backend
 from batchocr.engine.backend import dtype as dtypes
 from batchocr.engine.backend.dtype import bfloat16_speedup
 from batchocr.engine.start import find_device
-from batchocr.errors import UsageError
+from batchocr.errors import OutputMismatchError, UsageError
 from batchocr.machine import multiplies_bfloat16
 from batchocr.planning.dtype import bfloat16_remark, choose_dtype
 from batchocr.processes.engine_messages import DeviceFound, UseDevice
@@ -21,6 +21,8 @@ from tests.support.running import raising
 
 FULL_SIZE, SMALL = 1_200_000_000, 2_500_000
 choose_for_mineru = partial(choose_dtype, stored="bfloat16", num_parameters=FULL_SIZE)
+T4, A100 = "cuda:0", "cuda:1"
+MIXED = DeviceFound(T4, (T4, A100), "cuda", 15 << 30, name="Tesla T4, sm_75", without_bfloat16=(T4,))
 
 
 def cpu(speedup: float | None) -> DeviceFound:
@@ -50,7 +52,7 @@ def speedup(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 def test_a_large_model_stored_in_bfloat16_is_read_in_it_where_a_trial_shows_that_it_is_faster(
     speedup: float | None, stored: str, num_parameters: int, expected: DType, said: str | None
 ) -> None:
-    choice = choose_dtype("auto", cpu(speedup), stored=stored, num_parameters=num_parameters)
+    choice = choose_dtype("auto", cpu(speedup), ["cpu"], stored=stored, num_parameters=num_parameters)
     assert choice.dtype == expected
     assert said in choice.remark if said else choice.remark == ""
 
@@ -66,31 +68,56 @@ def test_a_large_model_stored_in_bfloat16_is_read_in_it_where_a_trial_shows_that
 )
 def test_what_the_user_says_and_gpus_are_left_alone(name: DType, device: str, expected: DType) -> None:
     found = DeviceFound(device, (device,), "cuda", 1 << 34, 3.0)
-    choice = choose_for_mineru(name, found)
+    choice = choose_for_mineru(name, found, [device])
     assert (choice.dtype, choice.remark) == (expected, "")
 
 
 def test_a_gpu_without_bfloat16_reads_in_float32_and_refuses_the_other() -> None:
-    t4 = DeviceFound("cuda:0", ("cuda:0",), "cuda", 15 << 30, name="Tesla T4, sm_75", has_bfloat16=False)
-    choice = choose_for_mineru("auto", t4)
+    choice = choose_for_mineru("auto", MIXED, [T4])
     assert (choice.dtype, "Tesla T4, sm_75 has no units for bfloat16" in choice.remark) == ("float32", True)
-    assert choose_for_mineru("float32", t4).dtype == "float32"
+    assert choose_for_mineru("float32", MIXED, [T4]).dtype == "float32"
     with pytest.raises(UsageError, match="sm_75 has no units for it, as GPUs before sm_80; float32 works"):
-        choose_for_mineru("bfloat16", t4)
+        choose_for_mineru("bfloat16", MIXED, [T4])
 
 
-@pytest.mark.parametrize(("major", "minor", "has_it"), [(7, 5, False), (8, 0, True), (9, 0, True), (12, 0, True)])
-def test_a_gpu_computes_in_bfloat16_from_sm_80(
-    monkeypatch: pytest.MonkeyPatch, major: int, minor: int, has_it: bool
+@pytest.mark.parametrize("devices", [(T4, A100), (A100, T4)], ids="".join)
+@pytest.mark.parametrize("name", ["auto", "bfloat16"])
+def test_a_gpu_without_bfloat16_is_left_out_of_a_run_in_which_others_have_it_and_named(
+    name: DType, devices: tuple[str, ...]
 ) -> None:
-    properties = SimpleNamespace(name="A GPU", major=major, minor=minor, total_memory=1 << 34)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    assert backend.describe(torch.device("cuda:0")) == (f"A GPU, sm_{major}{minor}", 1 << 34, has_it)
+    choice = choose_for_mineru(name, MIXED, devices)
+    assert (choice.dtype, choice.devices) == ("bfloat16", (A100,))
+    assert choice.remark == f"reading in bfloat16, without GPUs that lack it ({T4}); --device {A100} says the same"
+
+
+@pytest.mark.parametrize("begun_in", ["float32", "bfloat16"])
+def test_rows_that_are_there_decide_which_gpus_go_on_with_them(begun_in: DType) -> None:
+    choice = choose_for_mineru("auto", MIXED, [T4, A100], begun_in=begun_in)
+    assert (choice.dtype, choice.devices) == (begun_in, (T4, A100) if begun_in == "float32" else (A100,))
+    assert ("begun in float32: continuing in it" in choice.remark) == (begun_in == "float32")
+
+
+def test_rows_in_bfloat16_are_not_gone_on_with_where_no_gpu_has_it() -> None:
+    with pytest.raises(OutputMismatchError, match=r"begun in bfloat16, and Tesla T4, sm_75 has .*--out"):
+        choose_for_mineru("auto", MIXED, [T4], begun_in="bfloat16")
+
+
+def test_gpus_compute_in_bfloat16_from_sm_80(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {"cuda:0": (7, 5), "cuda:1": (8, 0), "cuda:2": (9, 0), "cuda:3": (12, 0), "cuda:4": (6, 1)}
+
+    def properties(device: str | torch.device) -> SimpleNamespace:
+        major, minor = kinds[str(device)]
+        return SimpleNamespace(name="A GPU", major=major, minor=minor, total_memory=1 << 34)
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(kinds))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    assert backend.without_bfloat16() == ("cuda:0", "cuda:4")
+    assert backend.describe(torch.device("cuda:1")) == ("A GPU, sm_80", 1 << 34)
 
 
 @pytest.mark.parametrize("begun_in", ["float32", "bfloat16"])
 def test_rows_that_are_there_decide_whatever_the_cpu(speedup: float | None, begun_in: DType) -> None:
-    choice = choose_for_mineru("auto", cpu(speedup), begun_in=begun_in)
+    choice = choose_for_mineru("auto", cpu(speedup), ["cpu"], begun_in=begun_in)
     assert choice.dtype == begun_in
     as_usual = speedup is None and begun_in == "float32"
     assert (f"the output was begun in {begun_in}" in choice.remark) != as_usual

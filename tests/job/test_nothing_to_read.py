@@ -20,7 +20,7 @@ from tests.support.documents import block, rows_of
 from tests.support.running import QUICK_MODEL, draw_pdf, journal, raising, read_rows, said_by
 from tests.support.tables import put_table
 
-GPU = DeviceFound("cuda:0", ("cuda:0",), "cuda", 80 << 30, name="A GPU")
+GPU = DeviceFound("cuda:0", ("cuda:0",), "cuda", 15 << 30, name="Tesla T4, sm_75", without_bfloat16=("cuda:0",))
 
 
 @pytest.fixture
@@ -120,26 +120,26 @@ def test_an_engine_is_started_once_there_is_a_row_to_read(
 
 
 @KEPT_IN
-def test_a_device_that_disagrees_with_the_rows_is_refused_once_there_is_one_to_read(
+def test_a_device_without_the_data_type_of_the_rows_is_refused_once_there_is_one_to_read(
     documents: Path, kept_in: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`auto` is bfloat16 on a GPU, and the rows were read on a CPU without it."""
     looked: list[DeviceFound] = []
 
     def open_gpu(engines: Engines) -> DeviceFound:
         looked.append(GPU)
+        engines.devices = GPU.alike
         return GPU
 
     monkeypatch.setattr(Engines, "open", open_gpu)
     monkeypatch.setattr(Engines, "load", raising(AssertionError("the model was loaded")))
-    out = begun(documents, kept_in)
+    out = begun(documents, kept_in, "bfloat16")
     assert run(documents, out)[0] == 0
     assert looked == []
     draw_pdf(documents / "b.pdf", "three")
     before = out.read_bytes()
     code, log = run(documents, out)
     assert code == 6, log
-    assert "dtype float32 there, bfloat16 here" in log
+    assert "the output was begun in bfloat16, and Tesla T4, sm_75 has no units for it" in log
     assert (looked, out.read_bytes()) == ([GPU], before)
 
 

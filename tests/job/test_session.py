@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from PIL import Image
 
 import batchocr
 from batchocr import UsageError
-from batchocr.config import Config, make_config
+from batchocr.config import Config, DType, make_config
 from batchocr.data import OrientationUse
 from batchocr.job.session import Session, default_pages_in_flight, require_usable, settings_without_model
 from batchocr.job.stats.report import Setting
 from batchocr.pages.protocol.revision import TURNED_PAGES
+from batchocr.processes.engine_messages import DeviceFound, FromEngine, Ready
 from batchocr.tables.schema import RunMetadata, metadata_from_json, metadata_to_json
+from tests.support.fake_engines import SimulatedEngine
 from tests.support.running import QUICK_MODEL
 
 COMMIT = "c" * 40
@@ -60,6 +63,46 @@ def test_whether_figures_are_read_is_part_of_what_the_text_depends_on() -> None:
     assert "figures" not in skip.settings, "outputs that were begun before there was the option are continued"
     assert read.settings == {**skip.settings, "figures": "read"}
     assert read.settings_fingerprint != skip.settings_fingerprint
+
+
+GPUS = ("cuda:0", "cuda:1", "cuda:2")
+T4 = "cuda:0"
+
+
+class MixedMachine(SimulatedEngine):
+    """An engine on one of three GPUs, of which the first has no bfloat16."""
+
+    def says(self) -> Iterator[FromEngine]:
+        if self.found is None:
+            device = T4 if self.use.device in ("auto", "cuda") else self.use.device
+            yield DeviceFound(device, GPUS, "cuda", 40 << 30, name=f"GPU {device}", without_bfloat16=(T4,))
+        elif self.is_loading and not self.ready:
+            yield Ready("")
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "begun_in", "engines"),
+    [
+        ("auto", "auto", None, ["cuda:1", "cuda:2"]),
+        ("cuda,cuda:2", "auto", None, ["cuda:2"]),
+        ("cuda:2,cuda:0", "auto", "bfloat16", ["cuda:2"]),
+        ("auto", "auto", "float32", list(GPUS)),
+        ("auto", "float32", None, list(GPUS)),
+        ("cuda:0", "auto", None, [T4]),
+    ],
+)
+def test_every_gpu_that_has_the_data_type_of_the_run_has_an_engine_whichever_comes_first(
+    device: str, dtype: DType, begun_in: DType | None, engines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchocr.processes.engines.EngineProcess", MixedMachine)
+    monkeypatch.setattr("batchocr.processes.engines.wait_for", lambda *_: set())
+    begun = RunMetadata("", "", "", "", {"dtype": begun_in}) if begun_in else None
+    config = Config(model=str(QUICK_MODEL), device=device, dtype=dtype)
+    with closing(Session(config, begun_in=begun)) as session:
+        session.load()
+        assert sorted(use.device for use in session.engines.uses()) == engines
+        assert session.not_loaded == {}
+        assert session.dtype == ("float32" if T4 in engines else "bfloat16")
 
 
 MEMORY = 8 << 30

@@ -168,14 +168,18 @@ def memory_bytes(device: torch.device) -> int:
     return usable_memory_bytes()
 
 
-def describe(device: torch.device) -> tuple[str, int, bool]:
-    """The name of a GPU with its compute capability, empty for a CPU; all the memory that it has, in bytes; and whether
-    it computes in bfloat16."""
+def without_bfloat16() -> tuple[str, ...]:
+    """All GPUs here that do not compute in bfloat16: those before sm_80."""
+    gpus = (device for device in map(torch.device, all_devices()) if device.type == "cuda")
+    return tuple(str(gpu) for gpu in gpus if torch.cuda.get_device_properties(gpu).major < 8)
+
+
+def describe(device: torch.device) -> tuple[str, int]:
+    """The name of a GPU with its compute capability, empty for a CPU; and all the memory that it has, in bytes."""
     if device.type != "cuda":
-        return "", usable_memory_bytes(), True
+        return "", usable_memory_bytes()
     properties = torch.cuda.get_device_properties(device)
-    name = f"{properties.name}, sm_{properties.major}{properties.minor}"
-    return name, properties.total_memory, properties.major >= 8
+    return f"{properties.name}, sm_{properties.major}{properties.minor}", properties.total_memory
 
 
 def peak_device_bytes(device: torch.device) -> int:
