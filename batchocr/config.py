@@ -222,8 +222,7 @@ class Config:
         DeviceText,
         Option(
             MODEL,
-            "Where to run: cuda:0 one GPU, cuda:0,cuda:1 several, each with an engine of its own, cpu the CPU; auto "
-            "takes all GPUs, or the CPU.",
+            "Where to run: cuda:0 one GPU, cuda:0,cuda:1 several, cpu the CPU; auto takes all GPUs, or the CPU.",
             "NAMES",
         ),
     ] = "auto"
@@ -231,8 +230,7 @@ class Config:
         DType,
         Option(
             MODEL,
-            "Of weights and activations: auto takes bfloat16 on a GPU, and on a CPU that is faster in it if the model "
-            "is stored in it.",
+            "auto takes bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in it.",
         ),
     ] = "auto"
     vit_dtype: Annotated[
@@ -246,6 +244,7 @@ class Config:
         BackendName,
         Option(MODEL, "Kernels: reference is plain PyTorch, auto fits the device."),
     ] = "auto"
+    retry_kernels: Annotated[bool, Option(MODEL, "Time the kernels of a GPU anew.")] = False
     memory_fraction: Annotated[
         float,
         Field(gt=0, le=1),
@@ -409,7 +408,7 @@ class Config:
         LocalPathText | None,
         Option(
             CONTINUING,
-            "Where an --out in an object store is made and keeps its journal, and compressed tars are unpacked.",
+            "Where an --out in an object store is made, tars are unpacked, and the choice of kernels is kept.",
             "DIR",
             default="~/.cache/batchocr",
             also=os.PathLike[str],

@@ -46,15 +46,28 @@ def open_standard_descriptors() -> None:
 
 def own_version() -> str:
     """The version of batchocr that is installed; "unknown" where it runs from a checkout."""
+    return installed_version("batchocr") or "unknown"
+
+
+def installed_version(package: str) -> str:
+    """The version of a package; empty if it is not installed."""
     try:
-        return version("batchocr")
+        return version(package)
     except PackageNotFoundError:
-        return "unknown"
+        return ""
 
 
 def num_gpus() -> int:
     """How many NVIDIA GPUs this process may be able to use, by their device files; without loading torch."""
     return len(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def nvidia_driver() -> str:
+    """What the NVIDIA driver says of its version; empty if there is none."""
+    try:
+        return (_ROOT / "proc/driver/nvidia/version").read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def usable_cores() -> int:

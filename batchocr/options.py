@@ -80,7 +80,7 @@ class CallOptions(TypedDict, total=False):
     """Most rows in a part of a folder; only a document may have more. Default: 16384."""
 
     work_dir: str | os.PathLike[str] | None
-    """Where an --out in an object store is made and keeps its journal, and compressed tars are unpacked. Default:
+    """Where an --out in an object store is made, tars are unpacked, and the choice of kernels is kept. Default:
     ~/.cache/batchocr."""
 
 
@@ -119,12 +119,11 @@ class Options(CallOptions, total=False):
     (docs/tiers.md). Default: the model, or its authors' detector."""
 
     device: str
-    """Where to run: cuda:0 one GPU, cuda:0,cuda:1 several, each with an engine of its own, cpu the CPU; auto takes all
-    GPUs, or the CPU. Default: auto."""
+    """Where to run: cuda:0 one GPU, cuda:0,cuda:1 several, cpu the CPU; auto takes all GPUs, or the CPU. Default:
+    auto."""
 
     dtype: Literal["auto", "float32", "bfloat16"]
-    """Of weights and activations: auto takes bfloat16 on a GPU, and on a CPU that is faster in it if the model is
-    stored in it. Default: auto."""
+    """auto takes bfloat16 on a GPU, and on a CPU that is faster in it if the model is stored in it. Default: auto."""
 
     vit_dtype: Literal["auto", "fp8"]
     """fp8 runs the ViT's linear layers in 8 bits, on GPUs that support it (experimental); auto follows --dtype.
@@ -132,6 +131,9 @@ class Options(CallOptions, total=False):
 
     backend: Literal["auto", "reference", "cpu", "cuda"]
     """Kernels: reference is plain PyTorch, auto fits the device. Default: auto."""
+
+    retry_kernels: bool
+    """Time the kernels of a GPU anew."""
 
     memory_fraction: float
     """Share of the GPU memory free at start-up that batchocr plans to use. Default: 0.9."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from pathlib import Path
 
 from PIL import Image
 
@@ -19,7 +18,7 @@ from batchocr.config import Config, DType
 from batchocr.data import counted
 from batchocr.errors import BatchOcrError, EngineError, ExitCode, ModelError, UsageError
 from batchocr.job.session import DevicePlan, Session, num_workers, require_usable, worker_memory_bytes
-from batchocr.machine import own_version, usable_cores, usable_memory_bytes
+from batchocr.machine import nvidia_driver, own_version, usable_cores, usable_memory_bytes
 from batchocr.pages.input.in_memory import hold
 from batchocr.planning.architecture import Architecture
 from batchocr.planning.cost import num_parameters
@@ -33,7 +32,6 @@ from batchocr.processes.pool import WorkerPool
 _GIB = 1 << 30
 _WORKER_DEADLINE_S = 30.0
 _NO_GPU = "none that torch can use; the CPU does the work: expect minutes per page with a real model"
-_NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +223,8 @@ def _engines(config: Config, found: Sequence[DeviceFound]) -> list[str]:
 
 def _gpus(devices: Devices) -> Iterator[Finding]:
     """A line for each GPU of the run, or why it has none."""
-    if _NVIDIA_DRIVER.exists():
-        yield Finding("NVIDIA driver", _NVIDIA_DRIVER.read_text().splitlines()[0])
+    if driver := nvidia_driver():
+        yield Finding("NVIDIA driver", driver)
     for each in devices.found:
         if each.device == "cpu":
             gpus = [name for name in each.alike if name != "cpu"]

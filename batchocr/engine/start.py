@@ -85,8 +85,8 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
     dtype = select_dtype(message.dtype, device)
     try:
         architecture = read_architecture(Path(message.folder))
-        shapes = shapes_of(architecture)
-        ops = backend.make_ops(found.backend, device, dtype, vit_dtype=message.vit_dtype, shapes=shapes)
+        shapes, kept = shapes_of(architecture), message.kept_choices
+        ops = backend.make_ops(found.backend, device, dtype, vit_dtype=message.vit_dtype, shapes=shapes, kept=kept)
         model = load_model(
             Path(message.folder),
             device=backend.open_device(device, one_stream=found.backend == "reference"),
@@ -103,7 +103,7 @@ def load_engine(found: DeviceFound, message: LoadModel, announce: Announce = ann
             f"the model and its KV cache do not fit into the memory of {device}: lower --memory-fraction or "
             "--llm-batch-size, or see what else uses the GPU"
         ) from error
-    return engine, Ready("; ".join(f"{choice.operation}: {choice.taken}" for choice in ops.choices))
+    return engine, Ready(ops.choices)
 
 
 def flop_per_s(device: torch.device, dtype: torch.dtype) -> float:

@@ -15,6 +15,7 @@ from typing import Self
 from batchocr.config import Config, DType, flag_of
 from batchocr.data import valid_text
 from batchocr.errors import UsageError
+from batchocr.job.kept_kernels import KeptKernels
 from batchocr.job.stats.report import Setting
 from batchocr.machine import num_gpus, open_standard_descriptors, own_version, usable_cores, usable_memory_bytes
 from batchocr.option_values import LEAST_WORKER_BYTES, MOST_WORKER_BYTES, ZIP_ENCODING
@@ -25,7 +26,7 @@ from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, st
 from batchocr.planning.cost import num_parameters
 from batchocr.planning.detector import find_detector
 from batchocr.planning.dtype import VALUE_BYTES, DTypeChoice, choose_dtype
-from batchocr.planning.families import FAMILIES, Family, read_architecture
+from batchocr.planning.families import FAMILIES, Family, read_architecture, shapes_of
 from batchocr.planning.limits import engine_limits, useful_pages_in_flight
 from batchocr.processes.answer_cache import AnswerCache, cache_folder
 from batchocr.processes.child import ENGINE_COMMAND
@@ -167,6 +168,8 @@ class Session:
             if remark := self.device_plan.choice.remark:
                 logger.info("%s", remark)
             self.engines.load(self._what_to_load, max_batches=self.device_plan.pages_in_flight)
+            for found, ready in self.engines.loaded:
+                self._kernels.keep(found, ready.choices)
             self.not_loaded = {use.device: use.given_up for use in self.engines.uses() if use.given_up}
 
     @contextmanager
@@ -197,6 +200,13 @@ class Session:
             self.engines.close()
             self._lent.release()
 
+    @cached_property
+    def _kernels(self) -> KeptKernels:
+        """The choice of kernels for this model. To be asked for once the data type is known."""
+        shapes = repr(shapes_of(self.architecture))
+        model = {"shapes": shapes, "dtype": self.dtype, "vit_dtype": self.config.vit_dtype}
+        return KeptKernels(self.config.work_dir, model, anew=self.config.retry_kernels)
+
     def _what_to_load(self, found: DeviceFound) -> LoadModel:
         """What to load on a device, the same whatever becomes of its memory later. Raises UsageError if it has too
         little."""
@@ -217,7 +227,7 @@ class Session:
                 limits,
                 detector=self.detector.folder,
             )
-        return self._to_load[found.device]
+        return replace(self._to_load[found.device], kept_choices=self._kernels.of(found))
 
     def memory_of(self, found: DeviceFound) -> int:
         """What an engine may have of the device's memory."""

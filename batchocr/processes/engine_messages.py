@@ -133,6 +133,8 @@ class LoadModel:
     limits: EngineLimits
     detector: str = ""
     """The folder of the layout detector; empty if there is none."""
+    kept_choices: tuple[KernelChoice, ...] = ()
+    """Of an earlier start on the same card: they are only checked, and not timed."""
     type: Literal["load model"] = "load model"
 
 
@@ -140,9 +142,14 @@ class LoadModel:
 class Ready:
     """The model is loaded, and a first question is answered."""
 
-    kernels: str
-    """What was chosen for each operation; empty if there was no choice."""
+    choices: tuple[KernelChoice, ...] = ()
+    """One for each operation; empty if there was no choice."""
     type: Literal["ready"] = "ready"
+
+    @property
+    def kernels(self) -> str:
+        """What was chosen for each operation."""
+        return "; ".join(f"{choice.operation}: {choice.taken}" for choice in self.choices)
 
 
 @dataclass(frozen=True, slots=True)

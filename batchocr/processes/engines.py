@@ -340,6 +340,11 @@ class Engines:
         return [engine.channel for engine in self._engines]
 
     @property
+    def loaded(self) -> list[tuple[DeviceFound, Ready]]:
+        """What each engine that is ready has found, and what it has loaded."""
+        return [(engine.found, engine.ready) for engine in self._engines if engine.found and engine.ready]
+
+    @property
     def able(self) -> list[EngineProcess]:
         """Those that can be asked more: they are ready, and have less than their share. The least busy comes first."""
         share = -(-self._max_batches // max(1, len(self._engines)))

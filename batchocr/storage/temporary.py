@@ -37,8 +37,7 @@ def new_folder() -> Path:
 
 
 def work_folder(work_dir: str | os.PathLike[str] | None) -> Path:
-    """The folder for what a killed run leaves for the next one: this, or one below the user's cache. Raises
-    UsageError."""
+    """The folder for what a run leaves for the next one: this, or one below the user's cache. Raises UsageError."""
     try:
         return Path(work_dir or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "batchocr"))
     except RuntimeError as error:

@@ -60,10 +60,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
     add_checkpoint_option(parser)
     parser.add_argument("--starts", type=int, default=5)
+    parser.add_argument("--retry-kernels", action="store_true", help="each start times the kernels of a GPU anew")
     given: argparse.Namespace = parser.parse_args(arguments)
     record = Record("engine_start", given)
     with checkpoint(given.checkpoint, smoke=given.smoke) as folder:
-        config = Config(model=str(folder), device=str(record.device))
+        config = Config(model=str(folder), device=str(record.device), retry_kernels=given.retry_kernels)
         starts = [start_of(config) for _ in range(1 if given.smoke else 1 + given.starts)]
     counted = starts[1:] or starts
     for phase in counted[0]:

@@ -85,7 +85,7 @@ def main(path: Path, descriptor: int) -> None:
     }
     for phase, (owner, name) in timed.items():
         phases.time(owner, name, lambda *_, phase=phase: phase)
-    phases.time(cuda_trials, "choose", lambda trial, _: f"trial of {trial.operation}")
+    phases.time(cuda_trials, "choose", lambda trial, *_: f"trial of {trial.operation}")
     warm_up = server._warm_up
 
     def warm_up_and_tell(self: serve._Server, **options: Any) -> None:

@@ -117,9 +117,11 @@ class Timer:
         return self._seconds.pop(0)
 
 
-def choose_double(candidates: Sequence[Candidate[Function]], timer: cuda_trials.Timer) -> tuple[Function, KernelChoice]:
+def choose_double(
+    candidates: Sequence[Candidate[Function]], timer: cuda_trials.Timer, kept: KernelChoice | None = None
+) -> tuple[Function, KernelChoice]:
     x = torch.arange(1.0, 9.0)
-    return choose(Trial("double", candidates, reference, lambda double: (double(x),), 1e-3), timer)
+    return choose(Trial("double", candidates, reference, lambda double: (double(x),), 1e-3), timer, kept)
 
 
 def test_the_fastest_of_those_that_are_right_is_taken_and_the_others_fall_out_for_a_reason() -> None:
@@ -155,6 +157,28 @@ def test_the_reference_is_taken_where_none_is_right(candidates: list[Candidate[F
     assert taken is reference
     assert (choice.taken, choice.error, choice.seconds) == ("reference", 0.0, 0.0)
     assert choice.rejected.keys() == {candidate.name for candidate in candidates}
+
+
+KEPT = KernelChoice("double", "kept", 0.0, 3e-3, {"broken": "it was"}, {"fast": 4e-3, "reference": 9e-3})
+
+
+def test_what_was_the_fastest_before_is_tried_alone_and_not_timed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "batchocr")
+    candidates = [Candidate("fast", missing), candidate("kept", nearly_right)]
+    taken, choice = choose_double(candidates, Timer(), KEPT)
+    assert taken is nearly_right
+    assert choice == replace(KEPT, error=pytest.approx(5e-5, rel=0.01))
+    assert caplog.messages == ["trying the kernel double:kept"]
+    assert choose_double(candidates, Timer(), replace(KEPT, taken="reference"))[0] is reference
+
+
+@pytest.mark.parametrize("kept", [wrong, broken, not_a_number, None], ids=["wrong", "broken", "NaN", "gone"])
+def test_all_are_tried_and_timed_where_what_was_the_fastest_is_right_no_more(kept: Function | None) -> None:
+    candidates = [candidate("slow", right), candidate("fast", nearly_right)]
+    candidates += [candidate("kept", kept)] if kept else []
+    taken, choice = choose_double(candidates, Timer(3e-3, 1e-3, 9e-3), KEPT)
+    assert (taken, choice.taken, choice.seconds) == (nearly_right, "fast", 1e-3)
+    assert ("kept" in choice.rejected) == (kept is not None)
 
 
 def test_a_candidate_counts_by_its_quickest_run() -> None:
@@ -291,6 +315,8 @@ def test_without_a_gpu_every_operation_ends_as_the_reference() -> None:
     for choice in ops.choices:
         assert choice.taken == "reference"
         assert choice.rejected and all(choice.rejected.values())
+    kept = KernelChoice("rms_norm", "reference", 0.0, 1e-5, {}, {"triton": 3e-5})
+    assert kept in backend.make_ops("cuda", CPU, torch.float32, shapes=SHAPES, kept=[kept]).choices
     assert not ops.capturable
     with pytest.raises(UsageError, match=r"compute capability 8\.9"):
         ops.with_fp8()

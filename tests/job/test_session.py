@@ -77,7 +77,7 @@ class MixedMachine(SimulatedEngine):
             device = T4 if self.use.device in ("auto", "cuda") else self.use.device
             yield DeviceFound(device, GPUS, "cuda", 40 << 30, name=f"GPU {device}", without_bfloat16=(T4,))
         elif self.is_loading and not self.ready:
-            yield Ready("")
+            yield Ready()
 
 
 @pytest.mark.parametrize(

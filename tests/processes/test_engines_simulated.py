@@ -78,7 +78,7 @@ class EngineOfTheWorld(SimulatedEngine):
             yield from self._work(chance)
         elif self.is_loading:
             if chance.random() >= self.world.stillborn:
-                yield Ready("")
+                yield Ready()
             elif chance.random() < 0.5:
                 self.close()
             else:
@@ -242,7 +242,7 @@ class GreedyEngine(SimulatedEngine):
         if self.found is None:
             yield DeviceFound("d0", ("d0",), "reference", 1)
         elif self.ready is None:
-            yield Ready("")
+            yield Ready()
         elif self.asked.keys() - self.begun:
             yield Working(0.0, tuple(self.asked))
             if any(question.prompt == BAD for questions in self.asked.values() for question in questions):

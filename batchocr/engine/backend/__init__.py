@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from batchocr.engine.backend.trial import unwanted
 from batchocr.errors import UsageError
 from batchocr.machine import usable_memory_bytes
 from batchocr.planning.families import USUAL, Shapes
-from batchocr.processes.engine_messages import REJECT
+from batchocr.processes.engine_messages import REJECT, KernelChoice
 
 logger = logging.getLogger(__name__)
 
@@ -82,27 +83,31 @@ def make_ops(
     *,
     vit_dtype: VitDType = "auto",
     shapes: Shapes = USUAL.shapes,
+    kept: Sequence[KernelChoice] = (),
 ) -> Ops:
     """The operations of a backend that `select_backend` returned. For `cuda`, this tries the candidates (seconds).
-    shapes: of the model, at which they are tried."""
+    shapes: of the model, at which they are tried. kept: choices of an earlier start, which are only checked."""
     match name:
         case "cuda":
             give_kernels_a_folder()
-            return _cuda_ops(device, dtype, shapes, with_fp8=vit_dtype == "fp8" and dtype == torch.bfloat16)
+            with_fp8 = vit_dtype == "fp8" and dtype == torch.bfloat16
+            return _cuda_ops(device, dtype, shapes, kept, with_fp8=with_fp8)
         case "cpu":
             return CpuOps()
         case _:
             return Ops(device)
 
 
-def _cuda_ops(device: torch.device, dtype: torch.dtype, shapes: Shapes, *, with_fp8: bool) -> CudaOps:
+def _cuda_ops(
+    device: torch.device, dtype: torch.dtype, shapes: Shapes, kept: Sequence[KernelChoice], *, with_fp8: bool
+) -> CudaOps:
     """Each operation as the fastest candidate that agrees with the reference. with_fp8: also linear layers in fp8.
     Raises EngineError if a candidate has broken the GPU for this process; UsageError if BATCHOCR_REJECT names one that
     there is not."""
     from batchocr.engine.backend import cuda_device
     from batchocr.engine.backend.cuda_trials import FP8_OPERATIONS, CudaTrials
 
-    ops = CudaTrials(device, dtype, cuda_device.device_seconds, shapes).ops(with_fp8=with_fp8)
+    ops = CudaTrials(device, dtype, cuda_device.device_seconds, shapes, kept).ops(with_fp8=with_fp8)
     names = [(choice.operation, [choice.taken, *choice.rejected, *choice.others]) for choice in ops.choices]
     known = {f"{operation}:{name}" for operation, each in names for name in each if name != "reference"}
     unknown = [each for each in unwanted() if each not in known and not each.startswith(FP8_OPERATIONS)]

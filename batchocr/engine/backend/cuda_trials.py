@@ -54,8 +54,17 @@ _FP8_STEP = 0.08
 class CudaTrials:
     """Compares the candidates for one operation after the other, and records each choice in `choices`."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, timer: Timer, shapes: Shapes = USUAL.shapes) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        dtype: torch.dtype,
+        timer: Timer,
+        shapes: Shapes = USUAL.shapes,
+        kept: Sequence[KernelChoice] = (),
+    ) -> None:
+        """kept: choices of an earlier start, which are only checked."""
         self.choices: list[KernelChoice] = []
+        self._kept = {choice.operation: choice for choice in kept}
         self._vision, self._language = shapes
         self._split = [self._language.num_heads, *[self._language.num_kv_heads] * 2]
         self._device = device
@@ -278,7 +287,8 @@ class CudaTrials:
     ) -> Operation:
         """The fastest right candidate; see Trial. max_error: None for that of this dtype."""
         bound = self._max_error if max_error is None else max_error
-        chosen, choice = choose(Trial(operation, candidates, reference, run, bound, needed_for), self._timer)
+        trial = Trial(operation, candidates, reference, run, bound, needed_for)
+        chosen, choice = choose(trial, self._timer, self._kept.get(operation))
         self.choices.append(choice)
         return chosen
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -60,18 +60,42 @@ class Trial(Generic[Operation]):
     alone decides."""
 
 
-def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], float]) -> tuple[Operation, KernelChoice]:
+def choose(
+    trial: Trial[Operation], timer: Callable[[Callable[[], object]], float], kept: KernelChoice | None = None
+) -> tuple[Operation, KernelChoice]:
     """Try every candidate. Returns the fastest correct one, or the reference if there is none or if it is much faster.
 
-    timer: returns the seconds that a call takes on the device. Raises EngineError if a candidate has broken the device
-    for this process.
+    timer: returns the seconds that a call takes on the device. kept: what was chosen here before; if that is correct,
+    nothing else is tried, and nothing timed. Raises EngineError if a candidate has broken the device for this process.
     """
-    left_out = unwanted()
-    expected = trial.run(trial.reference)
 
-    def seconds_of(operation: Operation, num_runs: int) -> float:
+    def seconds_of(operation: Operation, num_runs: int = _TIMED_RUNS) -> float:
         return min(timer(lambda: trial.run(operation)) for _ in range(num_runs))
 
+    if kept is not None and kept.taken == "reference":
+        return trial.reference, kept
+    if kept is not None:
+        known = [candidate for candidate in trial.candidates if candidate.name == kept.taken]
+        still_right, _ = _try(replace(trial, candidates=known), lambda _: kept.seconds)
+        for _, error, operation in still_right.values():
+            return operation, replace(kept, error=error)
+    best, choice = _fastest(trial, *_try(trial, seconds_of), seconds_of)
+    logger.info("%s", choice)
+    return best, choice
+
+
+def unwanted() -> list[str]:
+    """The entries of BATCHOCR_REJECT, each of the form operation:candidate if it can be meant."""
+    return [entry.strip() for entry in os.environ.get(REJECT, "").split(",") if entry.strip()]
+
+
+def _try(
+    trial: Trial[Operation], seconds_of: Callable[[Operation], float]
+) -> tuple[dict[str, tuple[float, float, Operation]], dict[str, str]]:
+    """Seconds, error and operation of each candidate that is right; why each of the others is not. Raises EngineError
+    if one has broken the device for this process."""
+    left_out = unwanted()
+    expected = trial.run(trial.reference)
     right: dict[str, tuple[float, float, Operation]] = {}
     rejected: dict[str, str] = {}
     for candidate in trial.candidates:
@@ -85,19 +109,12 @@ def choose(trial: Trial[Operation], timer: Callable[[Callable[[], object]], floa
             error = relative_error(trial.run(operation), expected)
             if not error <= trial.max_error:
                 raise ArithmeticError(f"differs from the reference by {error:.1e}, more than {trial.max_error:.0e}")
-            right[candidate.name] = seconds_of(operation, _TIMED_RUNS), error, operation
+            right[candidate.name] = seconds_of(operation), error, operation
         except Exception as failure:  # noqa: BLE001 (boundary: a backend's trial run)
             rejected[candidate.name] = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
             if isinstance(failure, RuntimeError):
                 _require_sound(trial, tried, rejected[candidate.name])
-    best, choice = _fastest(trial, right, rejected, seconds_of)
-    logger.info("%s", choice)
-    return best, choice
-
-
-def unwanted() -> list[str]:
-    """The entries of BATCHOCR_REJECT, each of the form operation:candidate if it can be meant."""
-    return [entry.strip() for entry in os.environ.get(REJECT, "").split(",") if entry.strip()]
+    return right, rejected
 
 
 def _require_sound(trial: Trial[Operation], tried: str, failure: str) -> None:
