@@ -1,7 +1,7 @@
 """How much of the machine this process may use: containers and job schedulers allow it less than there is.
 
-A limit may be set on the process's own control group and on every one above it; the tightest applies. Of cgroup v2 all
-are looked at, of v1 those on memory.
+A limit may be set on the process's own control group and on every one above it; the tightest applies. Those of cgroup
+v2 and v1 on memory and on the CPU's time are looked at.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _ROOT = Path("/")
 """Where /proc and /sys are found."""
-_BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16"}
-"""As Linux calls them among a CPU's flags."""
+_BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16", "bf16"}
+"""As Linux calls them among a CPU's flags, the last one on ARM."""
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
 
 
@@ -73,11 +73,31 @@ def nvidia_driver() -> str:
 def usable_cores() -> int:
     """How many cores this process may keep busy, at least 1."""
     cores = len(os.sched_getaffinity(0))
-    for limit in _limits("", "cpu.max"):
-        quota_us, period_us = limit.split()
-        if quota_us != "max":
+    # Source of the second: https://docs.kernel.org/scheduler/sched-bwc.html
+    first_version = zip(_limits("cpu", "cpu.cfs_quota_us"), _limits("cpu", "cpu.cfs_period_us"), strict=False)
+    for quota_us, period_us in (*map(str.split, _limits("", "cpu.max")), *first_version):
+        if quota_us not in ("max", "-1"):
             cores = min(cores, int(quota_us) // int(period_us))
     return max(1, cores)
+
+
+def cores_of_nodes() -> list[set[int]]:
+    """The cores of each node of memory; none if there is only one, or if this process may not use the whole machine.
+
+    Source: https://docs.kernel.org/admin-guide/mm/numaperf.html
+    """
+    if usable_cores() < (os.cpu_count() or 1):
+        return []
+    lists = (file.read_text().strip() for file in (_ROOT / "sys/devices/system/node").glob("node[0-9]*/cpulist"))
+    nodes = [set(_numbers_in(text)) for text in lists if text]  # a node may have memory alone
+    return nodes if len(nodes) > 1 else []
+
+
+def _numbers_in(text: str) -> Iterator[int]:
+    """Those in a list of the kernel's, as 0-3,8."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 def usable_memory_bytes() -> int:
@@ -88,7 +108,7 @@ def usable_memory_bytes() -> int:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 in units of its own (AMX, AVX512-BF16)."""
+    """Whether the CPU multiplies bfloat16 in units of its own (AMX, AVX512-BF16, ARM's BF16)."""
     try:
         return not _BFLOAT16_UNITS.isdisjoint((_ROOT / "proc/cpuinfo").read_text().split())
     except OSError:

@@ -14,6 +14,7 @@ from batchocr.engine.backend.dtype import select_dtype
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model, load_model
 from batchocr.engine.model.detector import Detector
+from batchocr.machine import usable_cores
 from batchocr.planning.cost import num_parameters
 from batchocr.planning.limits import EngineLimits, engine_limits
 from benchmarks.record import Record
@@ -49,6 +50,7 @@ def limits_for(model: Model, options: Mapping[str, int | float | None], *, detec
         on_gpu=device.type != "cpu",
         memory_bytes=backend.memory_bytes(device) + weight_bytes,
         value_bytes=value_bytes,
+        cores=usable_cores(),
         detector_bytes=detector_bytes,
     )
 

@@ -11,6 +11,7 @@ import pytest
 from batchocr import machine
 from batchocr.machine import (
     allow_open_files,
+    cores_of_nodes,
     multiplies_bfloat16,
     num_oom_kills,
     usable_cores,
@@ -91,9 +92,55 @@ def test_without_control_groups_they_are_those_of_the_machine(root: Path) -> Non
     assert num_oom_kills() == 20
 
 
+@pytest.mark.parametrize("limited", ["cpu", "cpu/docker/3f2a"], ids=["top", "own"])
+def test_a_quota_on_the_cpu_of_the_first_version_holds_too(root: Path, limited: str) -> None:
+    write(root / "proc/self/cgroup", "11:cpu,cpuacct:/docker/3f2a\n4:memory:/x\n1:name=systemd:/")
+    write(root / "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1")
+    write(root / "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000")
+    assert usable_cores() == CORES
+    write(root / "sys/fs/cgroup" / limited / "cpu.cfs_quota_us", "150000")
+    write(root / "sys/fs/cgroup" / limited / "cpu.cfs_period_us", "100000")
+    assert usable_cores() == 1
+
+
+def give_nodes(root: Path, *cores: str) -> None:
+    for number, text in enumerate(cores):
+        write(root / f"sys/devices/system/node/node{number}/cpulist", text)
+    write(root / "sys/devices/system/node/possible", "0-9")
+
+
+def test_each_node_of_memory_has_its_cores(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
+    assert cores_of_nodes() == []
+    give_nodes(root, "0-3,8,10")
+    assert cores_of_nodes() == [], "one node is the whole machine"
+    give_nodes(root, "0-3,8,10", "4-7,9,11", "")
+    assert sorted(map(sorted, cores_of_nodes())) == [[0, 1, 2, 3, 8, 10], [4, 5, 6, 7, 9, 11]]
+
+
+def test_nodes_do_not_count_where_something_has_chosen_the_cores_or_limits_them(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
+    give_nodes(root, "0-5", "6-11")
+    assert cores_of_nodes() == []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
+    in_group(root, "/job", {"cpu.max": "800000 100000"})
+    assert cores_of_nodes() == []
+
+
 @pytest.mark.parametrize(
     ("flags", "bfloat16"),
-    [("amx_bf16 amx_int8", True), ("avx512_bf16 avx512_vnni", True), ("avx_vnni", False), ("avx2 avx512f", False)],
+    [
+        ("fp asimd i8mm bf16", True),
+        ("fp asimd asimddp", False),
+        ("amx_bf16 amx_int8", True),
+        ("avx512_bf16 avx512_vnni", True),
+        ("avx_vnni", False),
+        ("avx2 avx512f", False),
+    ],
 )
 def test_units_for_bfloat16_are_among_the_flags_of_the_cpu(root: Path, flags: str, bfloat16: bool) -> None:
     assert not multiplies_bfloat16()

@@ -18,7 +18,7 @@ from batchocr.engine.model.checkpoint import load_model
 from batchocr.engine.model.detector import Detector
 from batchocr.engine.sequence import Announce, announce_nothing
 from batchocr.errors import EngineError, UsageError
-from batchocr.machine import multiplies_bfloat16
+from batchocr.machine import multiplies_bfloat16, usable_cores
 from batchocr.planning.families import read_architecture, shapes_of
 from batchocr.processes.engine_messages import DeviceFound, KernelsTried, LoadModel, Ready, UseDevice
 
@@ -33,7 +33,7 @@ def find_device(use: UseDevice) -> DeviceFound:
     name = backend.select_backend(use.backend, device)
     speedup = None
     if device.type == "cpu":
-        torch.set_num_threads(max(1, torch.get_num_threads() // use.num_sharing))
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), usable_cores()) // use.num_sharing))
         if use.try_bfloat16 and name == "cpu" and multiplies_bfloat16():
             speedup = bfloat16_speedup()
     gpu_name, total_bytes = backend.describe(device)

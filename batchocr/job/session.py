@@ -217,6 +217,7 @@ class Session:
                 on_gpu=found.device != "cpu",
                 memory_bytes=self.memory_of(found),
                 value_bytes=VALUE_BYTES[self.dtype],
+                cores=usable_cores() // len(self.engines.devices),
                 layout_tokens=0 if self.config.layout else revision.MAX_LAYOUT_TOKENS,
                 detector_bytes=self.detector.weight_bytes,
             )

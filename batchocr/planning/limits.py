@@ -32,6 +32,10 @@ _CPU = EngineLimits(
     max_new_tokens=0,  # set by `engine_limits`, as num_kv_tokens
     num_kv_tokens=0,
 )
+_SEQUENCES_PER_CORE = 8
+_CPU_SEQUENCES = (64, 32)
+"""What a CPU decodes at once if it has the cores and the memory; else 16, as measured with two cores. More rows take
+more arithmetic, which grows with the cores, for the same reading of the weights. Not measured."""
 _SMALL_GPU = replace(_CPU, vit_batch_size=128, embedding_queue_tokens=8_192, llm_batch_size=32)
 _MEDIUM_GPU = replace(
     _CPU,
@@ -64,14 +68,15 @@ def engine_limits(
     on_gpu: bool,
     memory_bytes: int,
     value_bytes: int,
+    cores: int = 1,
     layout_tokens: int = 0,
     detector_bytes: int = 0,
 ) -> EngineLimits:
     """The limits that the user set, and the device's defaults for the others.
 
     memory_bytes: free on the device before the weights are loaded. value_bytes: size of a value in the model's dtype.
-    layout_tokens: how long a layout may be, whatever the user allows for a block. detector_bytes: the weights of the
-    layout detector; 0 if there is none.
+    cores: those of an engine on a CPU. layout_tokens: how long a layout may be, whatever the user allows for a block.
+    detector_bytes: the weights of the layout detector; 0 if there is none.
     Raises UsageError if the model and its working memory do not fit; the defaults of a CPU are taken to fit anywhere.
     """
     usable = (int(memory_bytes * config.memory_fraction) if on_gpu else memory_bytes) - detector_bytes
@@ -84,8 +89,9 @@ def engine_limits(
     fixed = {"max_new_tokens": max(config.max_new_tokens, layout_tokens)}
     if not detector_bytes:
         fixed["layout_batch_size"] = 0
-    *larger, smallest = (replace(limits, **fixed) for limits in (_GPUS if on_gpu else (_CPU,)))
-    fitting = (limits for limits in larger if needed(limits, _LEAST_KV_TOKENS_PER_SEQUENCE) <= usable)
+    *larger, smallest = (replace(limits, **fixed) for limits in (_GPUS if on_gpu else _cpu_limits(cores)))
+    share = usable if on_gpu else usable // 2  # workers may have the other half of a host's memory
+    fitting = (limits for limits in larger if needed(limits, _LEAST_KV_TOKENS_PER_SEQUENCE) <= share)
     defaults = next(fitting, smallest)
     # Limits are called like their options.
     given = {field.name: size for field in fields(EngineLimits) if (size := getattr(config, field.name, None))}
@@ -102,6 +108,12 @@ def engine_limits(
     # A few thousand tokens per sequence, and at least one longest request.
     affordable = min(left // token_bytes, limits.llm_batch_size * _KV_TOKENS_PER_SEQUENCE)
     return replace(limits, num_kv_tokens=max(_longest_request(limits, architecture), affordable))
+
+
+def _cpu_limits(cores: int) -> list[EngineLimits]:
+    """The defaults of a CPU with so many cores, the largest first."""
+    sizes = (size for size in _CPU_SEQUENCES if size <= _SEQUENCES_PER_CORE * cores)
+    return [*(replace(_CPU, llm_batch_size=size) for size in sizes), _CPU]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +72,11 @@ class Child(Generic[Sent, Received, Passed]):
         *,
         name: str,
         environment: Mapping[str, str] | None = None,
+        cores: Collection[int] = (),
     ) -> None:
         """Start it. sends, receives: what the run sends, and receives. name: what to call it. environment: what it has
-        beside that of this process. Raises OSError."""
+        beside that of this process. cores: those on which it may run; empty for those of this process. Raises
+        OSError."""
         self.fault: str | None = None
         """How it broke the protocol, if it did; the channel is closed then."""
         self._name = name
@@ -86,7 +88,7 @@ class Child(Generic[Sent, Received, Passed]):
             ours, its = socket.socketpair()
             self.channel = Channel(ours, sends, receives)
             undo.callback(self.channel.close)
-            with its, _signals_blocked():
+            with its, _signals_blocked(), _on_cores(cores):
                 self._process = subprocess.Popen(
                     [*command, str(its.fileno())],
                     stdin=subprocess.PIPE,
@@ -188,6 +190,21 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+
+
+@contextmanager
+def _on_cores(cores: Collection[int]) -> Iterator[None]:
+    """Inside, this thread runs on these cores, if any are named, and so does a process that it starts, from its first
+    instruction on: its memory is near them."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _killing(name: str, oom_kills_before: int | None, oom_kills: int | None) -> Death:

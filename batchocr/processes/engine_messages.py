@@ -47,7 +47,7 @@ class UseDevice:
     """auto, cpu or a GPU."""
     backend: BackendName
     num_sharing: int = 1
-    """How many engines divide the CPU's cores."""
+    """How many engines divide the cores on which this one may run."""
     try_bfloat16: bool = False
     """Whether to find out how much faster the CPU is in bfloat16."""
     try_kernels: DType | None = None

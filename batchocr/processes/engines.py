@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 
 from batchocr.config import BackendName
 from batchocr.errors import BatchOcrError, EngineError, ModelError, UsageError
-from batchocr.machine import peak_resident_bytes
+from batchocr.machine import cores_of_nodes, peak_resident_bytes
 from batchocr.processes.channel import FROM_ENGINE, TO_ENGINE, Channel, ChannelError, wait_for
 from batchocr.processes.child import ENGINE_COMMAND, Child
 from batchocr.processes.counts import Counts, sum_of
@@ -110,9 +110,11 @@ class EngineUse:
 class EngineProcess(Child[ToEngine, FromEngine, Answers]):
     """An engine process and what is known about it."""
 
-    def __init__(self, message: UseDevice, command: Sequence[str], use: EngineUse | None = None) -> None:
-        """Start it. use: of its device before. Raises OSError."""
-        super().__init__(command, TO_ENGINE, FROM_ENGINE, name="engine")
+    def __init__(
+        self, message: UseDevice, command: Sequence[str], use: EngineUse | None = None, *, cores: Collection[int] = ()
+    ) -> None:
+        """Start it. use: of its device before. cores: as Child has them. Raises OSError."""
+        super().__init__(command, TO_ENGINE, FROM_ENGINE, name="engine", cores=cores)
         self.use = use or EngineUse(message.device)
         """Of its device, without what this process has done."""
         self.found: DeviceFound | None = None
@@ -392,9 +394,10 @@ class Engines:
 
     def _add(self, use: EngineUse, index: int) -> None:
         """Start an engine on a device, in place of the one at the index, if any. Raises BatchOcrError as `_give_up`."""
-        message = replace(self._use_device, device=use.device, num_sharing=len(self.devices))
+        cores, num_sharing = _cores_of(use.device, index, len(self.devices))
+        message = replace(self._use_device, device=use.device, num_sharing=num_sharing)
         try:
-            self._engines[index : index + 1] = [EngineProcess(message, self._command, use)]
+            self._engines[index : index + 1] = [EngineProcess(message, self._command, use, cores=cores)]
         except OSError as error:
             why = f"an engine process cannot be started: {error.strerror or error}"
             self._give_up(use, index, EngineLoss(why, refusal=EngineError(why)))
@@ -419,6 +422,15 @@ class Engines:
         if not self._engines or isinstance(refusal, ModelError):
             raise refusal or EngineError(f"the engine on {use.device} failed: {loss.message}")
         logger.warning("going on without %s: %s", use.device, loss.message)
+
+
+def _cores_of(device: str, index: int, num_engines: int) -> tuple[Collection[int], int]:
+    """The cores to keep an engine on, and how many engines divide them: those of one node of memory, if the CPU has
+    several and all get as many engines; else none are named, and the engines divide all."""
+    nodes = cores_of_nodes() if device == "cpu" else []
+    if not nodes or num_engines % len(nodes):
+        return (), num_engines
+    return nodes[index % len(nodes)], num_engines // len(nodes)
 
 
 def _work_px(questions: Sequence[Question]) -> int:

@@ -121,7 +121,8 @@ def test_the_findings_as_json_are_one_object(diagnosis: Diagnosis) -> None:
     assert found["operations"] == []
 
 
-def test_a_model_is_loaded_and_a_run_with_it_planned(sample_data: Path) -> None:
+def test_a_model_is_loaded_and_a_run_with_it_planned(sample_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchocr.job.session.usable_cores", lambda: 2)
     config = Config(model=str(sample_data / "model"), device="cpu", backend="reference")
     found = json.loads(examine(config, try_model=True).to_json())
     said = {finding["name"]: finding for finding in found["findings"]}

@@ -142,6 +142,18 @@ def test_nothing_is_tried_where_bfloat16_can_gain_nothing(
     assert (found.device, found.backend, found.bfloat16_speedup) == ("cpu", backend, None)
 
 
+def test_an_engine_computes_with_as_many_threads_as_it_may_keep_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    try:
+        for allowed, num_sharing, expected in ((8, 1, 4), (3, 1, 3), (3, 2, 1), (8, 2, 2), (1, 4, 1)):
+            monkeypatch.setattr("batchocr.engine.start.usable_cores", lambda allowed=allowed: allowed)
+            torch.set_num_threads(4)
+            find_device(UseDevice("cpu", "reference", num_sharing))
+            assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.skipif(not multiplies_bfloat16(), reason="this CPU has no units for bfloat16")
 def test_the_trial_compares_two_times() -> None:
     assert 0.1 < bfloat16_speedup() < 50

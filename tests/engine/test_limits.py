@@ -157,6 +157,21 @@ def test_a_cpu_runs_the_same_batches_whatever_its_memory() -> None:
 
 
 @pytest.mark.parametrize(
+    ("cores", "memory_gib", "rows"),
+    [(1, 64, 16), (2, 64, 16), (3, 64, 16), (4, 64, 32), (8, 64, 64), (96, 64, 64), (8, 16, 32), (8, 8, 16)],
+)
+def test_a_cpu_with_more_cores_decodes_more_sequences_at_once_if_it_has_the_memory(
+    cores: int, memory_gib: float, rows: int
+) -> None:
+    limits = on_cpu(memory_gib, cores=cores)
+    assert limits.llm_batch_size == rows
+    if rows > 16:
+        assert held_bytes(limits, FLOAT32) <= memory_gib * GIB / 2 + limits.num_kv_tokens * KV_VALUES * FLOAT32 / 2
+        assert limits.num_kv_tokens >= 2_048 * rows
+    assert on_cpu(memory_gib, Config(llm_batch_size=5), cores=cores).llm_batch_size == 5
+
+
+@pytest.mark.parametrize(
     ("free_gib", "rows", "rows_beside_detector"),
     [
         (7.5, 128, 32),

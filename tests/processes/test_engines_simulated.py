@@ -25,6 +25,7 @@ from batchocr.processes.engine_messages import (
     FromEngine,
     LoadModel,
     Ready,
+    UseDevice,
     Working,
 )
 from batchocr.processes.engines import Engines
@@ -226,6 +227,36 @@ def test_a_device_on_which_no_engine_starts_is_given_up_after_six() -> None:
     assert [use.num_lost for use in engines.uses()] == [6]
 
 
+class PlacedEngine(EngineOfTheWorld):
+    """Notes the cores of each that is started, and how many engines divide them."""
+
+    placed: list[tuple[set[int], int]]
+
+    def __init__(self, message: UseDevice, *given: Any, cores: set[int]) -> None:
+        super().__init__(message, *given, cores=cores)
+        self.placed.append((set(cores), message.num_sharing))
+
+
+@pytest.mark.parametrize(
+    ("devices", "placed"),
+    [
+        ("cpu", [(set(), 1)]),
+        ("cpu,cpu", [({0, 1}, 1), ({2, 3}, 1)]),
+        ("cpu,cpu,cpu", [(set(), 3)] * 3),
+        ("cpu,cpu,cpu,cpu", [({0, 1}, 2), ({2, 3}, 2)] * 2),
+        ("cuda:0,cuda:1", [(set(), 2)] * 2),
+    ],
+)
+def test_engines_on_the_cpu_are_on_a_node_of_memory_each_where_all_nodes_get_as_many(
+    devices: str, placed: list[tuple[set[int], int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_engines, "EngineProcess", PlacedEngine)
+    monkeypatch.setattr(pool_engines, "cores_of_nodes", lambda: [{0, 1}, {2, 3}])
+    PlacedEngine.world, PlacedEngine.placed = World(0), []
+    opened(devices)
+    assert PlacedEngine.placed == placed
+
+
 class GreedyEngine(SimulatedEngine):
     """It begins with all that it has, and breaks on a bad question; at its next step it has the answers."""
 
@@ -297,8 +328,8 @@ class ForgetfulEngine(GreedyEngine):
 
     num_started = 0
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         ForgetfulEngine.num_started += 1
         self._is_first = ForgetfulEngine.num_started == 1
 
@@ -343,7 +374,7 @@ def test_an_engine_whose_replacement_was_interrupted_is_replaced_in_the_next_run
     EngineOfTheWorld.world = World(0, broken=("d1",))
     engines = opened("d0,d1")
 
-    def interrupted(*_: object) -> EngineOfTheWorld:
+    def interrupted(*_: object, **__: object) -> EngineOfTheWorld:
         raise KeyboardInterrupt
 
     questions = Questions(engines)

@@ -125,6 +125,16 @@ def test_a_worker_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp
     child.close()
 
 
+def test_a_process_runs_on_the_cores_that_it_is_given_and_this_one_where_it_did() -> None:
+    before = os.sched_getaffinity(0)
+    command = (sys.executable, "-c", "import os; raise SystemExit(str(os.sched_getaffinity(0)))")
+    for core in before:
+        child = Child(command, TO_WORKER, FROM_WORKER, name="worker", cores={core})
+        assert f"it said: {{{core}}}" in child.death().failure.message
+        child.close()
+    assert os.sched_getaffinity(0) == before
+
+
 def test_a_document_is_opened_and_its_page_read_in_rounds(pool: WorkerPool, tmp_path: Path) -> None:
     path = draw_page(tmp_path / "a.png", "read")
     [worker] = pool.workers
