@@ -218,6 +218,8 @@ def examine(config: Config, *, try_model: bool = False) -> Diagnosis:
 def _engines(config: Config, found: Sequence[DeviceFound]) -> list[str]:
     """The device of each engine that a run would have."""
     usable = [each.device for each in found]
+    if config.dtype != "float32":
+        usable = [device for device in usable if device not in found[0].without_bfloat16] or usable
     return config.device.split(",") if usable == ["cpu"] and config.device != "auto" else usable
 
 
@@ -238,8 +240,8 @@ def _gpus(devices: Devices) -> Iterator[Finding]:
 
 def _runs_on(found: Sequence[DeviceFound], engines: Sequence[str]) -> Iterator[Finding]:
     where = f"{engines[0]}," if len(engines) == 1 else f"{len(engines)} engines, on {' and '.join(engines)};"
-    for number, each in enumerate(found):
-        if each.kernels is not None and number == 0:
+    for each in found:
+        if each.kernels is not None and each.device == engines[0]:
             libraries = " (oneDNN, Pillow)" if each.backend == "cpu" else ""
             yield Finding("runs on", f"{where} {each.kernels.dtype}, backend {each.backend}{libraries}", True)
         if each.kernels is not None and each.kernels.error:

@@ -37,6 +37,9 @@ def find_device(use: UseDevice) -> DeviceFound:
         if use.try_bfloat16 and name == "cpu" and multiplies_bfloat16():
             speedup = bfloat16_speedup()
     gpu_name, total_bytes = backend.describe(device)
+    lacking, try_in = backend.without_bfloat16(), use.try_kernels
+    if try_in == "auto" and str(device) in lacking:
+        try_in = "float32"
     return DeviceFound(
         device=str(device),
         alike=backend.all_devices(),
@@ -45,8 +48,8 @@ def find_device(use: UseDevice) -> DeviceFound:
         bfloat16_speedup=speedup,
         name=gpu_name,
         total_bytes=total_bytes,
-        without_bfloat16=backend.without_bfloat16(),
-        kernels=try_kernels(device, name, use.try_kernels) if use.try_kernels else None,
+        without_bfloat16=lacking,
+        kernels=try_kernels(device, name, try_in) if try_in else None,
     )
 
 

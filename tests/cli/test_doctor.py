@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from batchocr.cli.diagnosis import Diagnosis, Finding, Operations, examine, try_out
-from batchocr.config import Config
+from batchocr.config import Config, DType
 from batchocr.engine import backend
 from batchocr.engine.backend import select_device
 from batchocr.engine.start import _library, load_engine
@@ -157,7 +157,7 @@ def test_a_model_that_does_not_fit_is_not_loaded(monkeypatch: pytest.MonkeyPatch
 
 # Several devices, none of which is there
 
-H200, A100 = "NVIDIA H200", "NVIDIA A100"
+H200, A100, T4 = "NVIDIA H200", "NVIDIA A100", "Tesla T4"
 CHOICE = ("rms_norm", "triton", 2e-5)
 
 
@@ -175,7 +175,7 @@ class Gpus:
             raise RuntimeError("CUDA error: uncorrectable ECC error encountered. Some advice")
 
     def properties(self, device: torch.device) -> SimpleNamespace:
-        major = {H200: 9, A100: 8}[self.names[device.index]]
+        major = {H200: 9, A100: 8, T4: 7}[self.names[device.index]]
         return SimpleNamespace(name=self.names[device.index], major=major, minor=0, total_memory=80 << 30)
 
     def make_ops(self, name: str, device: torch.device, dtype: torch.dtype) -> SimpleNamespace:
@@ -227,6 +227,23 @@ def test_every_gpu_is_shown_and_the_kernels_of_each_kind(gpus: Callable[..., Gpu
     operations = json.loads(diagnosis.to_json())["operations"]
     assert [each["devices"] for each in operations] == [["cuda:0", "cuda:1"], ["cuda:2"]]
     assert [(each["operation"], each["taken"], each["seconds"]) for each in operations] == [CHOICE] * 2
+
+
+@pytest.mark.parametrize(
+    ("names", "dtype", "runs_on"),
+    [
+        ([T4, A100], "auto", "cuda:1, bfloat16"),
+        ([A100, T4, A100], "auto", "2 engines, on cuda:0 and cuda:2; bfloat16"),
+        ([T4, A100], "float32", "2 engines, on cuda:0 and cuda:1; float32"),
+        ([T4], "auto", "cuda:0, float32"),
+    ],
+)
+def test_it_is_said_which_of_unlike_gpus_a_run_would_use_and_in_which_data_type(
+    gpus: Callable[..., Gpus], names: list[str], dtype: DType, runs_on: str
+) -> None:
+    gpus(*names)
+    diagnosis = examine(Config(dtype=dtype, backend="reference", workers=2))
+    assert said_of(diagnosis, "runs") == [("runs on", f"{runs_on}, backend reference", True)]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("an illegal address"), EngineError("an illegal address")])
