@@ -37,7 +37,7 @@ from benchmarks.record import Record, Row, benchmark_parser
 from benchmarks.trace import Ask, Noise
 from benchmarks.true_shape import USUAL, checkpoint
 from tests.support.checkpoints import SHAPES, TokenIdFormat, answers_of, make_checkpoint
-from tests.support.glm_checkpoints import GLM_SHAPES, make_glm_checkpoint
+from tests.support.family_oracles import ORACLES
 from tests.support.whole_vit import encode
 
 QUESTION = "\nText Recognition:"
@@ -49,7 +49,10 @@ _NO_WORSE = 1.1
 _AGREEMENT_MARGIN = 0.03
 _TINY: Final[Mapping[str, Mapping[str, Callable[[Path], Path]]]] = {
     USUAL: {name: partial(make_checkpoint, shape=shape) for name, shape in SHAPES.items()},
-    "glm_ocr": {name: partial(make_glm_checkpoint, shape=shape) for name, shape in GLM_SHAPES.items()},
+    **{
+        family: {name: partial(each.make, shape=shape) for name, shape in each.shapes.items()}
+        for family, each in ORACLES.items()
+    },
 }
 """What makes the tests' checkpoints, by family and name."""
 
@@ -151,11 +154,11 @@ def transformers_logits(
 ) -> list[Tensor]:
     """The same from transformers' model, for each image."""
     from transformers import AutoModelForImageTextToText, Qwen2VLImageProcessorPil
-    from transformers.models.glm46v.image_processing_pil_glm46v import Glm46VImageProcessorPil
 
-    processors: dict[str, Any] = {USUAL: Qwen2VLImageProcessorPil, "glm_ocr": Glm46VImageProcessorPil}
     architecture = read_architecture(folder)
-    processor = processors[architecture.family].from_pretrained(folder, local_files_only=True)
+    usual = partial(Qwen2VLImageProcessorPil.from_pretrained, local_files_only=True)
+    oracle = ORACLES.get(architecture.family)
+    processor: Any = (oracle.processor if oracle else usual)(folder)
     model: Any = AutoModelForImageTextToText.from_pretrained(folder, local_files_only=True, dtype=dtype)
     model = model.to(device).eval()
     prompts = PromptFormat(folder, architecture)

@@ -396,7 +396,7 @@ PADDLE_DAMAGES: dict[str, tuple[Damage, str]] = {
     "a preprocessor of another model": (preprocessor(merge_size=4), "merge_size is 4 in the preprocessor, 2 in the"),
     "another mean": (preprocessor(image_mean=[0.48, 0.46, 0.41]), "image_mean and image_std of the preprocessor are"),
 }
-FAMILY_DAMAGES = {"glm": GLM_DAMAGES, "paddle": PADDLE_DAMAGES}
+FAMILY_DAMAGES = {"glm_ocr": GLM_DAMAGES, "paddleocr_vl": PADDLE_DAMAGES}
 
 
 @pytest.mark.parametrize(("family", "name"), [(family, name) for family, all in FAMILY_DAMAGES.items() for name in all])
@@ -429,7 +429,7 @@ def test_the_end_of_its_chat_template_says_which_detector_a_paddleocr_vl_has(
 
 
 FIELDS: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {}
-FIELDS["glm"] = {
+FIELDS["glm_ocr"] = {
     (): ("image_token_id", "text_config", "vision_config"),
     ("text_config",): (
         *("head_dim", "hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads"),
@@ -443,9 +443,9 @@ FIELDS["glm"] = {
 }
 
 
-FIELDS["paddle"] = {
+FIELDS["paddleocr_vl"] = {
     (): ("image_token_id", "vision_config"),
-    ("text_config",): tuple(name for name in FIELDS["glm"]["text_config",] if name != "rope_parameters"),
+    ("text_config",): tuple(name for name in FIELDS["glm_ocr"]["text_config",] if name != "rope_parameters"),
     ("text_config", "rope_parameters"): ("mrope_section", "rope_theta"),
     ("vision_config",): (
         *("hidden_size", "image_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "patch_size"),

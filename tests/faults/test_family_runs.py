@@ -41,9 +41,9 @@ class Kind:
 
 _REFUSES = ("--text-layer=trust", "--vit-dtype=fp8")
 KINDS = {
-    "glm": Kind("GLM-OCR", "glm", "V3", (*_REFUSES, "--figures=read")),
-    "paddle": Kind("PaddleOCR-VL", "paddle", "V3", _REFUSES),
-    "paddle-1.0": Kind("PaddleOCR-VL", "paddle", "V2", _REFUSES, "published, flat"),
+    "glm": Kind("GLM-OCR", "glm_ocr", "V3", (*_REFUSES, "--figures=read")),
+    "paddle": Kind("PaddleOCR-VL", "paddleocr_vl", "V3", _REFUSES),
+    "paddle-1.0": Kind("PaddleOCR-VL", "paddleocr_vl", "V2", _REFUSES, "published, flat"),
 }
 
 

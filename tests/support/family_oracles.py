@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from transformers import PreTrainedModel
@@ -20,7 +20,7 @@ from tests.support.paddle_checkpoints import PADDLE_SHAPES, make_paddle_checkpoi
 class FamilyOracle:
     """A family of models."""
 
-    make: Callable[[Path, Any], Path]
+    make: Callable[..., Path]
     """Writes a checkpoint of a shape, the first one's if it is None."""
     shapes: Mapping[str, Any]
     oracle: Callable[[Path], PreTrainedModel]
@@ -39,8 +39,8 @@ def _paddle_processor(_: Path) -> PaddleOCRVLImageProcessorPil:
     )
 
 
-ORACLES = {
-    "glm": FamilyOracle(
+ORACLES: Final[Mapping[str, FamilyOracle]] = {
+    "glm_ocr": FamilyOracle(
         make_glm_checkpoint,
         GLM_SHAPES,
         glm_oracle,
@@ -49,7 +49,7 @@ ORACLES = {
         ["Text Recognition:", "Table Recognition:", "Formula Recognition:"],
         (1.0, 1.1),
     ),
-    "paddle": FamilyOracle(
+    "paddleocr_vl": FamilyOracle(
         make_paddle_checkpoint,
         PADDLE_SHAPES,
         paddle_oracle,
@@ -58,3 +58,4 @@ ORACLES = {
         ["OCR:", "Table Recognition:", "Formula Recognition:", "Chart Recognition:"],
     ),
 }
+"""By the `model_type` of a checkpoint."""
