@@ -119,11 +119,10 @@ def test_a_part_that_fails_is_an_exit_code_and_the_others_run(
 
 
 @pytest.mark.long
-def test_of_another_family_the_parts_are_run_that_can_run_any_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["glm_ocr", "paddleocr_vl"])
+def test_of_another_family_the_parts_are_run_that_can_run_any_model(tmp_path: Path, family: str) -> None:
     out = tmp_path / "results.json"
-    assert (
-        run_check(out, "--smoke", "--family", "glm_ocr", "--only", "model,production,ablation,throughput.layout") == 0
-    )
+    assert run_check(out, "--smoke", "--family", family, "--only", "model,production,ablation,throughput.layout") == 0
     written = json.loads(out.read_text())
     assert written["parts"].keys() == {"model", "production", "throughput.layout"}
     assert (written["failed"], all(check["ok"] for check in written["checks"].values())) == ({}, True)
