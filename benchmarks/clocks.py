@@ -1,4 +1,4 @@
-"""A GPU's clock, power, temperature and throttling while something runs, read once a second.
+"""A GPU's clock, power, temperature and throttling while something runs, read once a second; and the energy it took.
 
 NVIDIA's library tells them (`pip install nvidia-ml-py`); without it, or without a GPU, nothing is known.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Any
 
 import torch
 
@@ -37,6 +38,8 @@ class Sample:
     watts: float
     celsius: int
     throttle_bits: int
+    joules: float | None
+    """What the card's own meter says; None for a card that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,11 @@ class Clocks:
     """What a GPU said while it was watched."""
 
     samples: list[Sample] = field(default_factory=list)
+
+    def a_page(self, pages: int) -> dict[str, Value]:
+        """Table columns: the energy that each of these pages took, and `columns`."""
+        meter = [sample.joules for sample in self.samples if sample.joules is not None]
+        return {"J a page": (meter[-1] - meter[0]) / pages if meter else None, **self.columns()}
 
     def columns(self) -> dict[str, Value]:
         """Table columns: mean clock and power, highest temperature, and each reason for throttling with its share of
@@ -75,6 +83,7 @@ def watch(device: torch.device) -> Iterator[Clocks]:
 
 
 def _sample(device: torch.device, samples: list[Sample], ended: threading.Event) -> None:
+    """Add a sample at once, one a second, and one at the end."""
     try:
         import pynvml
     except ModuleNotFoundError:
@@ -85,16 +94,22 @@ def _sample(device: torch.device, samples: list[Sample], ended: threading.Event)
         pynvml.nvmlInit()
         # NVML's numbers are not those of CUDA_VISIBLE_DEVICES.
         gpu = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-        while True:
-            samples.append(
-                Sample(
-                    pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
-                    pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
-                    pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
-                    pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
-                )
-            )
-            if ended.wait(_INTERVAL_S):
-                return
+        samples.append(_read(pynvml, gpu))
+        while not ended.wait(_INTERVAL_S):
+            samples.append(_read(pynvml, gpu))
+        samples.append(_read(pynvml, gpu))
     except pynvml.NVMLError:  # a driver, a container or a slice of a GPU that does not tell
         return
+
+
+def _read(pynvml: Any, gpu: object) -> Sample:
+    joules = None
+    with suppress(pynvml.NVMLError):  # a card before Volta, a virtual one
+        joules = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000
+    return Sample(
+        pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+        pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+        pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
+        pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
+        joules,
+    )
