@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -13,13 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from batchocr.data import Completion, Request
+from batchocr.data import Completion, Pixels, Request
 from batchocr.engine.backend.device import Device, Mark, Result
 from batchocr.engine.engine import Engine
 from batchocr.engine.model.checkpoint import Model
+from batchocr.engine.model.preprocess import PatchGrid, Preprocessor
 from batchocr.processes.meter import Meter
 from benchmarks.replay import Steps
 from benchmarks.timing import SpanProfile, covered_share
+from benchmarks.trace import Noise, Trace
 
 
 class Wrapped:
@@ -94,6 +98,33 @@ class _WatchedMark(Wrapped):
         started = time.perf_counter()
         self.wrapped.wait()
         self._device.waited_s += time.perf_counter() - started
+
+
+class Prepared(Wrapped):
+    """A preprocessor that can cut images beforehand (`prepare`): their patches wait in the host's memory."""
+
+    def __init__(self, wrapped: Preprocessor, device: torch.device) -> None:
+        super().__init__(wrapped)
+        self._device = device
+        self._waiting: defaultdict[PatchGrid, list[Tensor]] = defaultdict(list)
+        self._any_of = random.Random(0).choice
+
+    def prepare(self, trace: Trace) -> None:
+        """Cut the images of a trace. They are noise: any of its size will do for a request."""
+        noise = Noise()
+        for request in (noise.request(ask) for page in trace.pages for ask in page.asks):
+            image = request.pixels, request.resize_to
+            patches = self.wrapped.patches([image]).cpu()
+            self._waiting[self._grid(*image)].append(patches.pin_memory() if self._device.type == "cuda" else patches)
+
+    def patches(self, images: Sequence[tuple[Pixels, tuple[int, int] | None]]) -> Tensor:
+        waiting = [self._waiting[self._grid(*image)] for image in images]
+        if not all(waiting):
+            return torch.as_tensor(self.wrapped.patches(images))
+        return torch.cat([self._any_of(patches).to(self._device, non_blocking=True) for patches in waiting])
+
+    def _grid(self, pixels: Pixels, resize_to: tuple[int, int] | None) -> Any:
+        return self.wrapped.patch_grid(pixels.height, pixels.width, resize_to)
 
 
 def on_device(model: Model, device: Any) -> Model:

@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from batchocr.data import Pixels
 from batchocr.planning.families import read_architecture
 from batchocr.processes.meter import Meter
 from benchmarks.attack import damaged_images, damaged_pdfs, sound
 from benchmarks.gpu import check as gpu_check
 from benchmarks.gpu.check import Part, run_part, summary
-from benchmarks.gpu.variants import CoupledEngine
+from benchmarks.gpu.variants import CoupledEngine, Prepared
 from benchmarks.loading import load, make_engine
 from benchmarks.replay import replay
+from benchmarks.speed import throughput
 from benchmarks.text_layer import read_answers
-from benchmarks.trace import LAYOUT_SIZE, Trace, TracePage, dense_trace
+from benchmarks.trace import LAYOUT_SIZE, Noise, Trace, TracePage, dense_trace
 from benchmarks.true_shape import SHAPES, SMOKE_SHAPE, detector, smoke_shape, write_checkpoint
 from tests.support.pdf_files import encoded, letter, lines, stream, text_pages
 
@@ -100,6 +102,42 @@ def test_a_replay_asks_for_blocks_behind_their_layout_and_gets_all_it_asked_for(
     )
     assert meter.stages["vit"].items == len(result.work) == 15
     assert meter.patches == sum(work.patches for work in result.work)
+
+
+def test_images_that_were_cut_beforehand_are_the_same_patches_and_are_not_cut_again(tmp_path: Path) -> None:
+    usual = load(write_checkpoint(tmp_path, SMOKE_SHAPE, torch.float32), "cpu").preprocessor
+    page = dense_trace(1).shrunk(0.1).pages[0]
+    asks = list({(ask.height, ask.width): ask for ask in page.asks}.values())  # one of each size
+    noise = Noise()
+    images = [(request.pixels, request.resize_to) for request in map(noise.request, asks)]
+    expected = usual.patches(images)
+    prepared = Prepared(usual, torch.device("cpu"))
+    assert torch.equal(prepared.patches(images), expected)
+    prepared.prepare(Trace((TracePage(asks[0], tuple(asks[1:])),)))
+    blank = [(Pixels(pixels.height, pixels.width, bytes(len(pixels.data))), resize_to) for pixels, resize_to in images]
+    assert torch.equal(prepared.patches(blank), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "pages"),
+    [
+        (("--pages", "3"), ["within"], 3),
+        (("--pages", "3", "--prepared"), ["within", "before"], 3),
+        (("--pages", "3", "--seconds", "0"), ["within"], 2),
+    ],
+)
+def test_pages_alone_are_all_read_and_not_profiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], rows: list[str], pages: int
+) -> None:
+    checkpoint = write_checkpoint(tmp_path / "checkpoint", SMOKE_SHAPE, torch.float32)
+    monkeypatch.setattr(throughput, "given_trace", lambda given: dense_trace(given.pages).shrunk(0.1))
+    out = tmp_path / "throughput.json"
+    usual = ["--smoke", "--device", "cpu", "--checkpoint", str(checkpoint), "--pages-in-flight", "2"]
+    throughput.main([*usual, *options, "--out", str(out)])
+    found = json.loads(out.read_text())
+    measured = [(row["images"], row["pages"]) for row in found["rows"] if "pages/s" in row]
+    assert measured == [(images, pages) for images in rows]
+    assert ("device_idle_share_profiled" in found["notes"]) is ("--seconds" in options)
 
 
 @pytest.mark.long

@@ -1,16 +1,23 @@
-"""A stand-in for vLLM: its offline engine's interface, as in 0.25.0, which answers a token a step to each request."""
+"""A stand-in for vLLM: its offline engine's interface, as in 0.25.0, which answers a token a step to each request.
+
+python -m tests.support.stand_in_vllm benchmarks.gpu.check --only plan --smoke --device cpu
+"""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-import pytest
+import torch
 from transformers import AutoTokenizer
+
+from benchmarks.gpu import peer_vllm
 
 
 @dataclass
@@ -19,7 +26,6 @@ class EngineArgs:
 
     model: str
     dtype: str
-    seed: int
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -32,6 +38,9 @@ class EngineArgs:
     gpu_memory_utilization: float
     renderer_num_workers: int
     enforce_eager: bool = False
+
+    def create_engine_config(self) -> EngineArgs:
+        return self
 
 
 @dataclass
@@ -65,18 +74,30 @@ class RequestOutput:
 
 
 class Renderer:
+    """Gives images names, by which the engine tells them apart, as vLLM does without caches."""
+
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
+        self.api_process_rank = 0
+        self._numbers = itertools.count(1)
+
+    def get_tokenizer(self) -> Any:
+        return self.tokenizer
 
     def render_cmpl(self, prompts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         return [
             {
                 "type": "multimodal",
                 "prompt_token_ids": self.tokenizer(prompt["prompt"])["input_ids"],
+                "mm_hashes": {"image": [f"renderer{self.api_process_rank}-mm-{next(self._numbers)}-image-0"]},
                 "size": prompt["multi_modal_data"]["image"].size,
             }
             for prompt in prompts
         ]
+
+
+def renderer_from_config(config: EngineArgs) -> Renderer:
+    return Renderer(AutoTokenizer.from_pretrained(config.model, local_files_only=True))
 
 
 class LLMEngine:
@@ -88,16 +109,13 @@ class LLMEngine:
         if self.broken:
             raise RuntimeError("Engine core initialization failed")
         self.args = args
-        self.renderer = Renderer(AutoTokenizer.from_pretrained(args.model, local_files_only=True))
+        self.renderer = renderer_from_config(args)
         self.added: list[tuple[dict[str, Any], SamplingParams]] = []
         self._left: dict[str, tuple[SamplingParams, list[int]]] = {}
 
     @classmethod
     def from_engine_args(cls, engine_args: EngineArgs) -> LLMEngine:
         return cls(engine_args)
-
-    def get_tokenizer(self) -> Any:
-        return self.renderer.tokenizer
 
     def add_request(self, request_id: str, prompt: dict[str, Any], params: SamplingParams) -> str:
         assert isinstance(request_id, str)
@@ -118,12 +136,24 @@ class LLMEngine:
         return answers
 
 
-def install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make it what `import vllm` finds, in processes that are forked from this one, too."""
-    package, sampling = ModuleType("vllm"), ModuleType("vllm.sampling_params")
+def modules() -> dict[str, ModuleType]:
+    """What `import vllm` finds if these are put into `sys.modules`, in processes that are forked from this one, too."""
+    package, sampling, renderers = (ModuleType(name) for name in ("vllm", "vllm.sampling_params", "vllm.renderers"))
     package.__spec__ = ModuleSpec("vllm", None)
     for part in (EngineArgs, SamplingParams, LLMEngine):
         setattr(package, part.__name__, part)
     sampling.RequestOutputKind = RequestOutputKind
-    monkeypatch.setitem(sys.modules, "vllm", package)
-    monkeypatch.setitem(sys.modules, "vllm.sampling_params", sampling)
+    renderers.renderer_from_config = renderer_from_config
+    return {module.__name__: module for module in (package, sampling, renderers)}
+
+
+def main(benchmark: str, arguments: list[str]) -> None:
+    """Run a benchmark that compares with vLLM."""
+    sys.modules |= modules()
+    peer_vllm.START_METHOD = "fork"
+    torch.set_num_threads(1)  # threads do not survive a fork
+    import_module(benchmark).main(arguments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
