@@ -56,22 +56,17 @@ class Part:
     of_family: bool = False
 
 
+_THROUGHPUT = "benchmarks.speed.throughput"
 PARTS = (
     Part("ops", "benchmarks.gpu.ops_check", 120, ("--dtype", "bfloat16"), needs_model=False),
     Part("model", "benchmarks.gpu.model_check", 150, ("--dtype", "bfloat16"), of_family=True),
     Part("production", "benchmarks.gpu.production_check", 90, of_family=True),
-    Part("throughput.dense_bf16", "benchmarks.speed.throughput", 180, ("--seconds", "30"), traced=True),
+    Part("throughput.dense_bf16", _THROUGHPUT, 180, ("--seconds", "30"), traced=True),
     Part("card", "benchmarks.gpu.card", 40, needs_model=False),
-    Part("throughput.layout", "benchmarks.speed.throughput", 120, ("--layout", "--seconds", "20"), of_family=True),
+    Part("throughput.layout", _THROUGHPUT, 120, ("--layout", "--seconds", "20"), of_family=True),
     Part("attention", "benchmarks.gpu.attention", 60, needs_model=False),
     Part("ablation", "benchmarks.gpu.ablation", 300, ("--coupled", "64")),
-    Part(
-        "throughput.dense_fp8",
-        "benchmarks.speed.throughput",
-        120,
-        ("--seconds", "20", "--vit-dtype", "fp8"),
-        on_cpu=False,
-    ),
+    Part("throughput.dense_fp8", _THROUGHPUT, 120, ("--seconds", "20", "--vit-dtype", "fp8"), on_cpu=False),
     Part("small_images", "benchmarks.speed.small_images", 60),
     Part("decode", "benchmarks.gpu.decode", 60, ("--batch-sizes", "64,256", "--steps", "40"), of_family=True),
     Part("end_to_end", "benchmarks.speed.end_to_end", 120, ("--copies", "40")),
@@ -79,13 +74,21 @@ PARTS = (
     Part("model_float32", "benchmarks.gpu.model_check", 90, ("--dtype", "float32"), of_family=True),
     Part("kernel_tests", "pytest", 120, needs_model=False, on_cpu=False),
     Part("preprocess", "benchmarks.gpu.preprocess", 40, needs_model=False),
-    Part(
-        "throughput.peers",
-        "benchmarks.speed.throughput",
-        120,
-        ("--pages", "16", "--transformers", "64", "--peer-pages", "6"),
-    ),
+    Part("throughput.peers", _THROUGHPUT, 120, ("--pages", "16", "--transformers", "64", "--peer-pages", "6")),
 )
+LONG_PARTS = (
+    Part("long.bf16", _THROUGHPUT, 200, ("--pages", "1000"), of_family=True),
+    Part("long.fp8", _THROUGHPUT, 120, ("--pages", "400", "--vit-dtype", "fp8"), on_cpu=False, of_family=True),
+    Part("long.layout", _THROUGHPUT, 120, ("--pages", "400", "--layout"), of_family=True),
+    Part("beside", "benchmarks.gpu.beside", 420, ("--minutes", "6", "--set-ups", "4,4-pool,4-mps,3,2,1")),
+)
+"""What only --only runs. vLLM's pool comes second in `beside`, as there is time for two or three of its set-ups."""
+PLAN = {
+    "ops": 35, "model": 45, "production": 35, "long.bf16": 110, "long.fp8": 60, "long.layout": 60, "beside": 360,
+    "small_images": 35, "end_to_end": 60, "decode": 40,
+}  # fmt: skip
+"""What tells most in fourteen minutes on a GPU: names of parts, and for how many seconds of an H200 each is expected to
+run, which was not measured."""
 _CORRECTNESS = ("ops", "model", "production")
 """The parts without which nobody knows whether what is read is right."""
 
@@ -137,10 +140,11 @@ def run_command(command: list[str], deadline_s: float) -> tuple[str | None, str]
         except KeyboardInterrupt:
             error = INTERRUPTED
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE_S)
+            for ending in (signal.SIGTERM, signal.SIGKILL):  # `beside` ends its own commands at the first
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, ending)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_PATIENCE_S)
         complaints.seek(0)
         said = complaints.read()
     if error is not None and error.startswith("exit code") and "Traceback" in said:
@@ -177,7 +181,8 @@ def verdict(found: dict[str, Any], parts: dict[str, dict[str, Any]], left: Seque
     """In one line: whether what was checked is right, pages per second, kernels, and what is not done. left: names."""
     unchecked = [name for name in _CORRECTNESS if name not in parts or name in left]
     correct = f"no ({', '.join(wrong(found))})" if wrong(found) else "not known yet" if unchecked else "yes"
-    rate = found["figures"].get("throughput.dense_bf16.pages_per_second")
+    figures = found["figures"]
+    rate = figures.get("throughput.dense_bf16.pages_per_second", figures.get("long.bf16.pages_per_second"))
     kernels = ", ".join(kernel.split(" (")[0] for kernel in found["kernels"]) or "not known"
     said = [f"correct: {correct}", f"pages/s: {rate:.2f}" if rate is not None else "pages/s: not measured"]
     return "; ".join([*said, f"kernels: {kernels}", *([f"not done: --only {','.join(left)}"] if left else [])])
@@ -214,15 +219,22 @@ def run_parts(left: list[Part], parts: dict[str, dict[str, Any]], given: argpars
 def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--minutes", type=float, default=18.0, help="for all of it")
-    names = [part.name for part in PARTS]
-    parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=f"parts: {','.join(names)}")
+    planned = ", ".join(f"{name} {seconds}" for name, seconds in PLAN.items())
+    by_name = {part.name: part for part in (*PARTS, *LONG_PARTS)}
+    parser.add_argument(
+        "--only",
+        type=lambda text: [*PLAN] if text == "plan" else text.split(","),
+        default=[part.name for part in PARTS],
+        help=f"these parts, in this order, of {','.join(by_name)}; or `plan`: {planned}, "
+        f"together {sum(PLAN.values())} s, as expected on an H200",
+    )
     add_checkpoint_option(parser)
     add_family_option(parser)
     given = parser.parse_args(arguments)
-    if unknown := [name for name in given.only if name not in names]:
-        parser.error(f"no part {', '.join(unknown)}: there is {', '.join(names)}")
+    if unknown := [name for name in given.only if name not in by_name]:
+        parser.error(f"no part {', '.join(unknown)}: there is {', '.join(by_name)}")
     can_run_all = backend.select_device(given.device).type == "cuda" and not given.smoke
-    left = [part for part in PARTS if part.name in given.only and (part.on_cpu or can_run_all)]
+    left = [by_name[name] for name in given.only if by_name[name].on_cpu or can_run_all]
     name = "gpu_check"
     if given.family != USUAL:
         left = [part for part in left if part.of_family or not part.needs_model]

@@ -5,7 +5,7 @@
 Sequences begin with prompts of about 260 tokens, like those of blocks; `length` is their mean when timing starts.
 `step ms` is wall-clock time per step; `device ms` is the time between the events around a step; `host ms` is the time
 that the host works, without waiting for the device. With the ViT busy, layout images (5,476 patches) are encoded and
-stay in the queue, so no prefill disturbs the steps.
+stay in the queue, so no prefill disturbs the steps. Expected on an H200: for two batch sizes 40 s.
 """
 
 from __future__ import annotations

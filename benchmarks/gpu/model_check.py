@@ -5,7 +5,7 @@
 In float32, tiny models of the tests' shapes must generate exactly the tokens that the reference operations do, singly
 and in batches, and logits within 1e-3. In bfloat16, at the family's true widths, a given answer is fed token by token
 and the logits are compared with those of transformers' float32 model: their error may be at most 1.1 times that of
-transformers' own bfloat16 model. Exit code 1 if a check fails.
+transformers' own bfloat16 model. Exit code 1 if a check fails. Expected on an H200: in bfloat16 45 s.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.ops_check
 
-Exit code 1 if a check fails.
+Exit code 1 if a check fails. Expected on an H200: 35 s.
 """
 
 from __future__ import annotations

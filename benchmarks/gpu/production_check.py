@@ -6,6 +6,8 @@ The requests of two dense pages in bfloat16, a few at a time, so that images are
 again and steps are padded. All engines get the same batches, because none looks at what the device happens to have
 done. So every answer has the same tokens, and where two runs in one stream have the same bits of the probabilities, the
 others have them too. On a CPU, a stand-in for streams and graphs takes their place. Exit code 1 if a check fails.
+
+Expected on an H200: 35 s.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 The model has MinerU2.5's shape and random weights, so its answers are forced: from the pages' text layer
 (`text_layer.py`) they get the length and the text of a good model's answers, so that layouts are parsed and blocks cut
 and post-processed as in a real run. Then the engine is sent requests of the same sizes and output lengths from memory.
-The target: the work outside the engine costs at most 15 %.
+The target: the work outside the engine costs at most 15 %. Expected on an H200: with 40 copies 60 s.
 """
 
 from __future__ import annotations

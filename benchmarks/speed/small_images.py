@@ -3,7 +3,7 @@
     python -m benchmarks.speed.small_images
 
 512 requests are in flight; those behind them are submitted between steps, when others end, as in a run. The model has
-MinerU2.5's shape and random weights (`true_shape.py`).
+MinerU2.5's shape and random weights (`true_shape.py`). Expected on an H200: 35 s.
 """
 
 from __future__ import annotations

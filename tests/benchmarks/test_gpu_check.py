@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,42 @@ def test_the_verdict_says_what_is_wrong_and_what_is_not_done() -> None:
     assert verdict(found, {"ops": {}}, ["model", "decode"]).endswith("; not done: --only model,decode")
     wrong = found | {"checks": {"norms": {"ok": False}}, "failed": {"model": "exit code 1"}}
     assert verdict(wrong, parts, []).startswith("correct: no (norms, model); ")
+
+
+def test_the_plan_fits_into_fourteen_minutes_and_each_parts_help_says_how_long_it_takes() -> None:
+    parts = {part.name: part for part in (*check.PARTS, *check.LONG_PARTS)}
+    assert sum(check.PLAN.values()) <= 14 * 60
+    for name, seconds in check.PLAN.items():
+        said = import_module(parts[name].module).__doc__ or ""
+        assert re.search(rf"expected on an H200: [^.]*\b{seconds} s", said.replace("\n", " "), re.IGNORECASE), name
+        assert seconds < parts[name].deadline_s
+
+
+@pytest.mark.long
+def test_each_part_of_the_plan_writes_its_rows_on_a_cpu_with_a_stand_in_for_vllm(tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    plan = ["benchmarks.gpu.check", "--only", "plan", "--smoke", "--device", "cpu", "--out", str(out)]
+    subprocess.run([sys.executable, "-m", "tests.support.stand_in_vllm", *plan], cwd=ROOT, check=True)
+    found = json.loads(out.read_text())
+    assert list(found["parts"]) == [name for name in check.PLAN if name != "long.fp8"]  # which a CPU does not have
+    assert found["failed"] == {}
+    assert all(part["rows"] for part in found["parts"].values())
+    set_ups = [row["engine"] for row in found["parts"]["beside"]["rows"]]
+    assert set_ups == ["batchocr", "batchocr", "vLLM, 4", "vLLM, 4-pool", "vLLM, 3", "vLLM, 2", "vLLM, 1"]
+
+
+@pytest.mark.long
+def test_a_part_that_is_cut_off_leaves_no_process_of_a_part_that_it_runs(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    inner = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    outer = f"""
+import signal, sys
+from benchmarks.gpu.check import run_command
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+run_command([sys.executable, "-c", {inner!r}], 600)
+"""
+    assert run_command([sys.executable, "-c", outer], 15)[0] == "cut off after 15 s"
+    assert not psutil.pid_exists(int(pid.read_text()))
 
 
 @pytest.mark.long
