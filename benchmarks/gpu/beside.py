@@ -8,7 +8,7 @@ processes of its own, so that the GPU's memory is free for the next. Each row is
 for which --minutes leave no time is named. A ratio is batchocr's rate by the best of vLLM's with images prepared in the
 same way, over all the time: the ramps at both ends are in it.
 
-Expected on an H200: 13 minutes, of which batchocr takes two; 360 s in the plan of `gpu.check`.
+Expected on an H200: all of the 14 minutes, of which batchocr takes two; 360 s in the plan of `gpu.check`.
 """
 
 from __future__ import annotations

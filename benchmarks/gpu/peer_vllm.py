@@ -170,13 +170,13 @@ class VllmEngine:
         from vllm.sampling_params import RequestOutputKind
 
         self._has_pool = not share.set_up.text.endswith("-threads")
-        self._executor: Executor = ThreadPoolExecutor(share.preparers)
+        self.executor: Executor = ThreadPoolExecutor(share.preparers)
         if self._has_pool:
             context: Any = multiprocessing.get_context(START_METHOD)
-            self._executor = ProcessPoolExecutor(share.preparers, mp_context=context)
+            self.executor = ProcessPoolExecutor(share.preparers, mp_context=context)
             in_pool = partial(prepare_in_pool, share.folder, json.dumps(share.arguments))
             for _ in range(share.preparers):
-                self._executor.submit(in_pool, None)  # while the engine starts
+                self.executor.submit(in_pool, None)  # while the engine starts
         self._engine: Any = LLMEngine.from_engine_args(EngineArgs(model=str(share.folder), **share.arguments))
         self._prepare: Callable[[Request], Any] = in_pool if self._has_pool else preparer(self._engine.renderer)
         self._sampling = partial(
@@ -191,9 +191,8 @@ class VllmEngine:
 
     def prepare(self, trace: Trace) -> None:
         """Prepare the images of a trace, for the requests that are submitted from now on."""
-        noise = Noise()
-        sizes = [_size_of(noise.request(ask)) for page in trace.pages for ask in page.asks]
-        for size, pickled in zip(sizes, self._executor.map(self._prepare, sizes), strict=True):
+        sizes = [_size_of(Noise().request(ask)) for page in trace.pages for ask in page.asks]
+        for size, pickled in zip(sizes, self.executor.map(self._prepare, sizes), strict=True):
             self._prepared[size].append(pickle.loads(pickled))  # noqa: S301 (our own process's)
 
     def submit(self, request_id: int, request: Request) -> None:
@@ -201,7 +200,7 @@ class VllmEngine:
         if self._prepared[size]:
             self._add(request_id, request, self._prepared[size].pop())
         else:
-            future = self._executor.submit(self._prepare, size if self._has_pool else request)
+            future = self.executor.submit(self._prepare, size if self._has_pool else request)
             self._in_preparation.append((request_id, request, future))
 
     def step(self, meter: Meter) -> list[tuple[int, Completion]]:
@@ -266,7 +265,9 @@ def replay_share(share: Share, all_are_warm: Barrier) -> Replayed:
     if share.set_up.images == "before":
         engine.prepare(share.trace)
     all_are_warm.wait()
-    return replay(engine, sizes, share.trace, pages_in_flight=share.pages_in_flight, meter=Meter())
+    replayed = replay(engine, sizes, share.trace, pages_in_flight=share.pages_in_flight, meter=Meter())
+    engine.executor.shutdown(wait=False)  # this process waits for its children when it ends
+    return replayed
 
 
 def replay_together(shares: list[Share], device: torch.device) -> tuple[Replayed, Clocks]:
@@ -317,9 +318,8 @@ def shares_of(trace: Trace, folder: Path, chosen: SetUp, given: argparse.Namespa
     count = chosen.processes
     preparers = given.threads if chosen.text.endswith("-threads") else max(1, given.pool // count)
     arguments = {name: value for name, (value, _) in settings(chosen, given).items()}
-    in_flight = -(-given.pages_in_flight // count)
     traces = [Trace(trace.pages[first::count]) for first in range(count)]
-    return [Share(folder, part, in_flight, arguments, chosen, preparers) for part in traces]
+    return [Share(folder, part, -(-given.pages_in_flight // count), arguments, chosen, preparers) for part in traces]
 
 
 def add_vllm_options(parser: argparse.ArgumentParser) -> None:

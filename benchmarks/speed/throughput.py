@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_trace_options(parser, pages=_PAGES)
     parser.set_defaults(pages=None)
     add_family_option(parser)
-    parser.add_argument("--seconds", type=float, help=f"fewer pages where they would take longer; {_SECONDS} at first")
+    parser.add_argument("--seconds", type=float, help=f"fewer pages if all take longer; {_SECONDS} without --pages")
     parser.add_argument("--prepared", action="store_true", help="once more, with images prepared beforehand")
     parser.add_argument("--dtype", choices=get_args(DType), default="auto")
     parser.add_argument("--vit-dtype", choices=get_args(VitDType), default="auto")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +91,18 @@ def test_vllm_is_asked_for_each_request_of_the_trace_in_the_checkpoints_format(f
     engine = peer_vllm.VllmEngine(share)
     if share.set_up.images == "before":
         engine.prepare(share.trace)
-        engine._executor.shutdown()  # nothing is left to prepare
+        engine.executor.shutdown()  # nothing is left to prepare
     replayed = replay(engine, peer_vllm.sizes_of(folder), share.trace, pages_in_flight=2, meter=Meter())
     asks = [ask for page in share.trace.pages for ask in page.asks]
     assert not engine.has_work
     assert sorted(work.output_tokens for work in replayed.work) == sorted(ask.output_tokens for ask in asks)
     added = engine._engine.added
     assert len(added) == len(replayed.work) == len(asks)
+    assert asdict(engine._engine.args) == {"model": str(folder), "enforce_eager": False, **share.arguments}
+    assert {
+        (params.temperature, params.ignore_eos, params.presence_penalty, params.frequency_penalty)
+        for _, params in added
+    } == {(0.0, True, 0.0, 0.0), (0.0, True, 1.0, 0.05)}
     assert sorted((*prompt["size"], prompt["prompt_token_ids"]) for prompt, _ in added) == sorted(
         (ask.resize_to or ask.width, ask.resize_to or ask.height, TOKENS[ask.kind]) for ask in asks
     )
