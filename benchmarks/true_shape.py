@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from batchocr.planning.architecture import Architecture, ImageLimits
+from batchocr.planning.architecture import CLIP, Architecture, ImageLimits
 from batchocr.planning.families import FAMILIES
 from benchmarks import QUICK_MODEL
 from tests.support.glm_checkpoints import IMAGE, glm_tokenizer
@@ -45,7 +45,7 @@ SHAPES: Final[Mapping[str, Architecture]] = {
         family="glm_ocr",
         vision=_GLM_VISION,
         language=_GLM_LANGUAGE,
-        images=replace(MINERU.images, min_pixels=12_544, max_pixels=9_633_792, resize="two frames"),
+        images=ImageLimits(12_544, 9_633_792, *CLIP, "two frames"),
     ),
     "paddleocr_vl": replace(
         MINERU,

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from batchocr.errors import ModelError
 
@@ -19,6 +19,11 @@ VisionActivation = Literal["quick_gelu", "gelu_tanh", "silu_mul"]
 Merger = Literal["mlp", "normed_mlp", "downsample"]
 """mlp: a LayerNorm, and an MLP over each square of patches. normed_mlp: the same behind a LayerNorm of the ViT's.
 downsample: an RMSNorm, a convolution over each square, and a gated MLP."""
+
+Normalisation: TypeAlias = tuple[tuple[float, float, float], tuple[float, float, float]]
+"""Mean and standard deviation of red, green and blue from 0 to 1."""
+CLIP: Final[Normalisation] = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+"""That of most vision models."""
 
 _LARGEST_PAGE = 3500 * 3500
 """Pixels of the largest page there is: no sound model has pages enlarged beyond it."""
@@ -258,11 +263,12 @@ def read_image_limits(
     vision: VisionShape,
     resize: ResizeRule = "single frame",
     usual: tuple[int, int] = (56 * 56, 28 * 28 * 1280),
+    normalisation: Normalisation | None = None,
 ) -> ImageLimits:
     """The preprocessor's limits and normalisation. Raises ModelError if they are not ours to follow.
 
     usual: the limits of a preprocessor that names none, as in transformers. Both common forms are read: `min_pixels`
-    and `max_pixels`, or `size.shortest_edge` and `size.longest_edge`.
+    and `max_pixels`, or `size.shortest_edge` and `size.longest_edge`. normalisation: of the family, if it has but one.
     """
     values = _preprocessor_values(folder)
     size = values.get("size") or {}
@@ -274,8 +280,8 @@ def read_image_limits(
         if values.get(name, expected) != expected:
             raise ModelError(f"{folder}: {name} is {values[name]} in the preprocessor, {expected} in the model")
     try:
-        red, green, blue = values.get("image_mean", (0.48145466, 0.4578275, 0.40821073))
-        std_red, std_green, std_blue = values.get("image_std", (0.26862954, 0.26130258, 0.27577711))
+        red, green, blue = values.get("image_mean", CLIP[0])
+        std_red, std_green, std_blue = values.get("image_std", CLIP[1])
         limits = ImageLimits(
             min_pixels=int(values.get("min_pixels") or size.get("shortest_edge") or usual[0]),
             max_pixels=int(values.get("max_pixels") or size.get("longest_edge") or usual[1]),
@@ -285,6 +291,11 @@ def read_image_limits(
         )
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise ModelError(f"{folder}: the preprocessor holds a value that does not fit: {error}") from error
+    if normalisation not in (None, found := (limits.mean, limits.std)):
+        raise ModelError(
+            f"{folder}: image_mean and image_std of the preprocessor are {found}, not {normalisation}: it is another "
+            "version of the model"
+        )
     if not 0 < limits.min_pixels <= min(limits.max_pixels, _LARGEST_PAGE):
         raise ModelError(
             f"{folder}: the preprocessor would enlarge every image to {limits.min_pixels:,} px and reduce it to "

@@ -24,7 +24,7 @@ from typing import Any, get_args
 
 from batchocr.config import DType, VitDType
 from batchocr.engine import backend
-from batchocr.planning.families import FAMILIES, read_architecture
+from batchocr.planning.families import read_architecture
 from batchocr.planning.limits import useful_pages_in_flight
 from batchocr.processes.meter import Meter
 from benchmarks.clocks import watch
@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
     given.peak_tflops = given.peak_tflops or peak_tflops(record.device.type)
     trace = given_trace(given)
     with checkpoint(given.checkpoint, smoke=given.smoke, family=given.family) as folder:
-        if given.layout or FAMILIES[read_architecture(folder).family].detectors.usual:
+        if given.layout or read_architecture(folder).detectors.usual:
             with detector(smoke=given.smoke) as layouts:
                 measure_engine(given, folder, trace.detected(), record, layouts)
         else:

@@ -359,6 +359,10 @@ GLM_DAMAGES: dict[str, tuple[Damage, str]] = {
     "rope scaling": (rope(rope_type="yarn"), "rotates only a part of each head, or by other rules"),
     "a preprocessor of another model": (preprocessor(merge_size=4), "merge_size is 4 in the preprocessor, 2 in the"),
     "text fields at the root": (config(text_config=[]), "config.json holds a value that does not fit"),
+    "another mean": (
+        preprocessor(image_mean=[0.5] * 3),
+        "image_mean and image_std of the preprocessor are ((0.5, 0.5,",
+    ),
 }
 
 
@@ -394,7 +398,10 @@ PADDLE_DAMAGES: dict[str, tuple[Damage, str]] = {
     "biases of the language model": (text_config(use_bias=True), "has biases (use_bias)"),
     "rope scaling": (rope(rope_type="yarn"), "rotates only a part of each head, or by other rules"),
     "a preprocessor of another model": (preprocessor(merge_size=4), "merge_size is 4 in the preprocessor, 2 in the"),
-    "another mean": (preprocessor(image_mean=[0.48, 0.46, 0.41]), "image_mean and image_std of the preprocessor are"),
+    "another mean": (
+        preprocessor(image_mean=[0.48, 0.46, 0.41]),
+        "of the preprocessor are ((0.48, 0.46, 0.41), (0.5, 0.5, 0.5)), not ((0.5, 0.5, 0.5)",
+    ),
 }
 FAMILY_DAMAGES = {"glm_ocr": GLM_DAMAGES, "paddleocr_vl": PADDLE_DAMAGES}
 

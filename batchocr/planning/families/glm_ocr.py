@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from batchocr.errors import ModelError
 from batchocr.planning.architecture import (
+    CLIP,
     Architecture,
     Chat,
     DetectorUse,
@@ -85,7 +86,7 @@ def read(folder: Path, config: Mapping[str, Any]) -> Architecture:
         family=config["model_type"],
         vision=vision_shape,
         language=language_shape,
-        images=read_image_limits(folder, vision_shape, "two frames", _PIXELS),
+        images=read_image_limits(folder, vision_shape, "two frames", _PIXELS, CLIP),
         chat=Chat(int(config["image_token_id"]), system="", example=_PROMPT, rendered=_RENDERED),
         names=(("model.visual.", "visual."), ("model.language_model.", "language_model.")),
         surplus=(f"language_model.layers.{language_shape.num_layers}.",),
