@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -117,7 +118,9 @@ def generated(case: Case, repetition_penalty: float) -> list[list[int]]:
     answers = []
     for image, prompt in zip(case.images, case.prompts, strict=True):
         pixel_values, grid = processed(case, image)
-        chat = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
+        system = case.model.architecture.chat.system
+        chat: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+        chat.append({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]})
         text = words.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
         token_ids = words(text.replace(image_token, image_token * int(grid.prod() // 4)), add_special_tokens=False)[
             "input_ids"

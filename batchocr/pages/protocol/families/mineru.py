@@ -77,19 +77,28 @@ class MinerUProtocol:
 
     max_new_tokens: per block; a layout has a limit of its own. penalties: MinerU's own; False decodes greedily and
     without any rules. read_figures: MinerU's image analysis. detector: the fingerprint of that which is asked for
-    layouts, in place of the model.
+    layouts, in place of the model. prompts: by type of block, or `[layout]` and `[default]`.
     """
 
-    def __init__(self, *, max_new_tokens: int, penalties: bool, read_figures: bool = False, detector: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        max_new_tokens: int,
+        penalties: bool,
+        read_figures: bool = False,
+        detector: str = "",
+        prompts: Mapping[str, str] = DEFAULT_PROMPTS,
+    ) -> None:
         if penalties and any(each.repetition_penalty not in (None, 1.0) for each in DEFAULT_SAMPLING_PARAMS.values()):
             raise NotImplementedError("this version of mineru-vl-utils sets a repetition penalty: install 2.0.7")
         logger.disable("mineru_vl_utils")  # it logs every layout
         self._max_new_tokens = max_new_tokens
         self._penalties = penalties
         self._detector = detector
+        self._prompts = dict(prompts)
         self._helper = MinerUClientHelper(
             backend="transformers",  # any but "http-client" gives images, not PNGs
-            prompts=DEFAULT_PROMPTS,
+            prompts=self._prompts,
             sampling_params=DEFAULT_SAMPLING_PARAMS,
             layout_image_size=(1036, 1036),
             min_image_edge=28,
@@ -128,7 +137,7 @@ class MinerUProtocol:
         width, height = self._helper.layout_image_size
         return Request(
             pixels=pixels_of(page.image),
-            prompt=DEFAULT_PROMPTS["[layout]"],
+            prompt=self._prompts["[layout]"],
             sampling=self._sampling(DEFAULT_SAMPLING_PARAMS["[layout]"], MAX_LAYOUT_TOKENS),
             resize_to=(height, width),
         )
