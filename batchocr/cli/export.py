@@ -15,12 +15,13 @@ from batchocr.cli.console import configure_logging, counting_bar, print_out
 from batchocr.cli.signals import clear_up_on_signals
 from batchocr.config import RUN, Option, make_config
 from batchocr.data import counted
+from batchocr.documents.export.formats import FORMATS, FormatOptions, format_named
+from batchocr.documents.export.names import Names
 from batchocr.errors import UsageError
 from batchocr.machine import usable_cores
 
 if TYPE_CHECKING:
     from batchocr.documents.export.export import Exported
-    from batchocr.documents.export.names import Names
     from batchocr.tables.opened import StoredRows
 
 logger = logging.getLogger(__name__)
@@ -55,10 +56,7 @@ def export(
             "--format",
             metavar="NAMES",
             default="md",
-            help="md: Markdown; mineru: the files of MinerU's output folder; chunks: JSON Lines for retrieval; "
-            "docling: a DoclingDocument; html: a page to read; pdf: the pages with invisible text, to be searched; "
-            "hocr, alto: where each word is; dolma: JSON Lines to train models with; pages: a text for each page. "
-            "Several are separated by commas.",
+            help=f"{'; '.join(f'{name}: {what}' for name, what in FORMATS.items())}. Several are separated by commas.",
         ),
     ] = "md",
     roots: options.Roots = None,
@@ -94,7 +92,6 @@ def export(
     configure_logging("json" if as_json else "text", logging.WARNING if quiet else logging.INFO)
     from batchocr.documents.export.export import Export
     from batchocr.documents.export.folder import ExportFolder
-    from batchocr.documents.export.formats import FormatOptions
     from batchocr.documents.export.pages import as_page_names
     from batchocr.processes.source_files import SourceFiles
     from batchocr.tables.opened import open_rows
@@ -120,11 +117,9 @@ def export(
 
 def _formats_named(names: str) -> list[str]:
     """The formats in a list separated by commas. Raises UsageError, also if one lacks its libraries."""
-    from batchocr.documents.export.formats import FORMAT_NAMES, format_named
-
     formats = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-    if not formats or not set(formats).issubset(FORMAT_NAMES):
-        raise UsageError(f"--format {names!r}: one or more of {', '.join(FORMAT_NAMES)}")
+    if not formats or not set(formats).issubset(FORMATS):
+        raise UsageError(f"--format {names!r}: one or more of {', '.join(FORMATS)}")
     for name in formats:
         format_named(name)
     return formats
@@ -132,8 +127,6 @@ def _formats_named(names: str) -> list[str]:
 
 def _names_in(table: StoredRows) -> tuple[Names, int]:
     """The names of the table's documents, and how many rows it has."""
-    from batchocr.documents.export.names import Names
-
     num_rows = count()
     names = Names(row.source for row, _ in zip(table.rows(), num_rows, strict=False))
     return names, next(num_rows)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from batchocr.data import PageResult
-from batchocr.documents.export.formats import FORMAT_NAMES
+from batchocr.documents.export.formats import FORMATS
 from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.pages.input.sources import find_documents
 from batchocr.tables.journal import Journal
@@ -26,7 +26,7 @@ from tests.support.running import said_by
 pytestmark = pytest.mark.slow
 
 
-ALL = ",".join(FORMAT_NAMES)
+ALL = ",".join(FORMATS)
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -21,7 +21,7 @@ from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.export import figures
 from batchocr.documents.export.export import Export, Exported
 from batchocr.documents.export.folder import ExportFolder
-from batchocr.documents.export.formats import FORMAT_NAMES, FormatOptions
+from batchocr.documents.export.formats import FORMATS, FormatOptions
 from batchocr.documents.export.names import Names
 from batchocr.pages.input.folders import EXPORT_RECORD
 from batchocr.pages.parts import pixel_box
@@ -256,11 +256,11 @@ def test_the_files_are_the_same_bytes_with_any_number_of_workers(desk: Desk, roo
     chart, equation = block("chart", None, (0.1, 0.05, 0.3, 0.7)), block("equation", "x", (0.1, 0.8, 0.9, 0.9))
     pages = [[FIGURE, block("title", "One")], [], [chart, FIGURE, equation]]
     rows = [row for number in range(4) for row in desk.read(f"{number}.pdf", *pages[: 1 + number % 3])]
-    desk.export(rows, *FORMAT_NAMES)
+    desk.export(rows, *FORMATS)
     files = desk.files
     with SourceFiles([str(root)], Config(model="none", dpi=DPI), workers=3) as others:
         beside = Desk(tmp_path, root, others, to="beside")
-        assert beside.export(rows, *FORMAT_NAMES).written == 4
+        assert beside.export(rows, *FORMATS).written == 4
     assert (beside.files, len(files)) == (files, 70)
 
 

@@ -21,7 +21,7 @@ from batchocr.data import PageResult
 from batchocr.documents.assembly.assemble import open_table
 from batchocr.documents.export.export import Export
 from batchocr.documents.export.folder import ExportFolder
-from batchocr.documents.export.formats import FORMAT_NAMES, FormatOptions
+from batchocr.documents.export.formats import FORMATS, FormatOptions
 from batchocr.documents.export.names import Names
 from batchocr.errors import PageError
 from batchocr.pages.input.render import open_document
@@ -81,7 +81,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         ExportFolder(folder / "out") as to,
         SourceFiles([str(root)], Config(model="none", dpi=DPI, password=PASSWORD), workers=2) as sources,
     ):
-        done = Export(table, to, FORMAT_NAMES, FormatOptions(force_text=True), sources).run(
+        done = Export(table, to, tuple(FORMATS), FormatOptions(force_text=True), sources).run(
             Names(row.source for row in rows)
         )
     assert (done.written, done.missing_figures, done.refused) == (done.documents, {}, 0)

@@ -20,7 +20,7 @@ from batchocr.documents.assembly.assemble import assemble, open_table
 from batchocr.documents.assembly.document import Piece
 from batchocr.documents.export.export import Export
 from batchocr.documents.export.folder import ExportFolder
-from batchocr.documents.export.formats import FORMAT_NAMES, FormatOptions
+from batchocr.documents.export.formats import FORMATS, FormatOptions
 from batchocr.documents.export.names import Names
 from batchocr.pages.turning import turned_block
 from batchocr.processes.source_files import SourceFiles
@@ -95,7 +95,7 @@ def exported(root: Path, sources: SourceFiles, to: Path, turn: int) -> dict[str,
     to.mkdir()
     table = open_table(write_table(to / "t.parquet", [row_of(root, turn)]))
     with ExportFolder(to / "out") as folder:
-        Export(table, folder, FORMAT_NAMES, FormatOptions(), sources).run(Names([f"{turn}/a.png"]))
+        Export(table, folder, tuple(FORMATS), FormatOptions(), sources).run(Names([f"{turn}/a.png"]))
     below = to / "out"
     files = {str(path.relative_to(below)): path.read_bytes() for path in below.rglob("*") if path.is_file()}
     return {name.removeprefix(f"{turn}/"): data for name, data in files.items()}

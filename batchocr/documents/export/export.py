@@ -106,7 +106,7 @@ class Export:
     table: StoredRows
     folder: ExportFolder
     formats: Sequence[str]
-    """Of FORMAT_NAMES."""
+    """Names in FORMATS."""
     options: FormatOptions
     sources: SourceFiles
     on_document: Callable[[int], object] = lambda _pages: None

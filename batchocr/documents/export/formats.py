@@ -11,8 +11,19 @@ if TYPE_CHECKING:
     from batchocr.documents.assembly.document import AssembledDocument
     from batchocr.documents.export.figures import Figures, File
 
-FORMAT_NAMES: Final = ("md", "mineru", "chunks", "docling", "html", "pdf", "hocr", "alto", "dolma", "pages")
-"""Each is the name of its module in this folder."""
+FORMATS: Final = {
+    "md": "Markdown",
+    "mineru": "the files of MinerU's output folder",
+    "chunks": "JSON Lines for retrieval",
+    "docling": "a DoclingDocument",
+    "html": "a page to read",
+    "pdf": "the pages with invisible text, to be searched",
+    "hocr": "where each word is",
+    "alto": "the same in another form",
+    "dolma": "JSON Lines to train models with",
+    "pages": "a text for each page",
+}
+"""What each makes, by its name: that of its module in this folder."""
 DATASET: Final = "dolma"
 """Its files hold many documents each, and are made anew each time."""
 NEED_PAGES: Final = ("pdf", "hocr", "alto")
@@ -53,5 +64,5 @@ class Format(Protocol):
 
 
 def format_named(name: str) -> Format:
-    """The format, loaded now: one of them needs libraries that the others do not. name: one of FORMAT_NAMES."""
+    """The format, loaded now: one of them needs libraries that the others do not. name: one of FORMATS."""
     return cast(Format, import_module(f"batchocr.documents.export.{name}"))
