@@ -21,8 +21,10 @@ import typer.main
 
 from batchocr import Block, PageResult
 from batchocr.cli.main import app
+from batchocr.cli.verifier import Problem
 from batchocr.config import Config, load_recipe
 from batchocr.data import ErrorKind, Status
+from batchocr.documents.export.formats import FORMATS
 from batchocr.errors import BatchOcrError, ExitCode, ModelError
 from batchocr.job.progress import EventName
 from batchocr.pages.protocol.detected_layout import BLOCK_TYPES
@@ -101,6 +103,17 @@ def test_the_sql_finds_what_it_says(write: Callable[[list[PageResult]], None]) -
     pages = ["One ![image](#page-1-block-1)\n", "*Page 2 could not be read: timeout*", "![chart](#page-3-block-12)\n"]
     lost = "*This document could not be read: damaged*"
     assert documents == [("a.pdf", lost), ("b.pdf", "\n\n".join(pages)), ("d.png", "")]
+
+
+def test_a_dataset_has_only_the_pages_that_are_fit(write: Callable[[list[PageResult]], None]) -> None:
+    doubtful = PageResult("e.pdf", 0, "ok", markdown="Some", ink_outside=0.5)
+    write([*ROWS, doubtful])
+    for sql in code_in("docs/export.md", "sql"):
+        duckdb.sql(sql)
+    assert [(row["source"], row["page_index"]) for row in pq.read_table("fit.parquet").to_pylist()] == [
+        ("b.pdf", 0),
+        ("d.png", 0),
+    ]
 
 
 def test_what_made_a_table_can_be_read(
@@ -239,17 +252,26 @@ FIELDS_OF_METADATA = [name.decode().removeprefix("batchocr.") for name in encode
         ("docs/output.md", "Blocks", [field.name for field in fields(Block)]),
         ("docs/output.md", "Error kinds", list(get_args(ErrorKind))),
         ("docs/output.md", "What made a table", FIELDS_OF_METADATA),
-        ("docs/jobs.md", "Events in the log", list(get_args(EventName))),
+        ("docs/operating.md", "Events in the log", list(get_args(EventName))),
+        ("docs/checking.md", "Verify", list(get_args(Problem))),
     ],
 )
 def test_a_table_names_what_there_is(page: str, heading: str, names: list[str]) -> None:
     assert sorted(first_column(page, heading)) == sorted(names)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/jobs.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/checking.md"])
 def test_every_exit_code_is_explained(page: str) -> None:
     [rows] = tables(page, "Exit codes")
     assert sorted(int(code) for row in rows for code in row[0].split(",")) == sorted(ExitCode)
+
+
+def test_the_documents_and_the_help_name_every_format_of_export() -> None:
+    [rows] = re.findall(r"^\| `--format` .*\n\| ---.*\n((?:\|.*\n)+)", text_of("docs/export.md"), re.MULTILINE)
+    assert [name for row in rows.splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1])] == list(FORMATS)
+    commands = cast(Any, typer.main.get_command(app)).commands
+    [option] = [each for each in commands["export"].params if "--format" in each.opts]
+    assert all(f"{name}: {what}" in option.help for name, what in FORMATS.items())
 
 
 def test_the_default_batches_in_the_documents_are_those_of_a_run() -> None:
@@ -317,10 +339,52 @@ def test_all_that_a_guide_names_is_there(page: str) -> None:
     assert [span for span in spans if span.removesuffix("()") not in OF_OTHERS and not is_there(span)] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", CODE.sub("", page.read_text()), re.MULTILINE)
+    names = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    assert len(set(names)) == len(names), f"{page}: two headings have one anchor"
+    return set(names)
+
+
 def test_every_link_between_documents_leads_somewhere() -> None:
-    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#\s]+)", CODE.sub("", page.read_text()))]
-    broken = [f"{page.name}: {link}" for page, link in links if "://" not in link and not (page.parent / link).exists()]
+    """Also to a heading, if it names one."""
+    texts = {page: re.sub(r"`[^`]*`", "", CODE.sub("", page.read_text())) for page in PAGES}
+    links = [(page, link) for page, text in texts.items() for link in re.findall(r"\]\(([^)\s]+)", text)]
+    broken = []
+    for page, link in links:
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if "://" not in link and (not target.exists() or (anchor and anchor not in anchors(target))):
+            broken.append(f"{page.name}: {link}")
     assert not broken
+
+
+# Sentences
+
+
+NOT_YET_PLAIN = {
+    *("README.md", "docs/architecture.md", "docs/gpus.md", "docs/output.md", "docs/python.md", "docs/tiers.md"),
+}
+"""Documents in which more than one sentence in ten is long. The list only shrinks."""
+LONG = 25
+"""Words of a sentence that has to be read twice."""
+
+
+def sentences(page: str) -> list[str]:
+    """The sentences of a document: of its text, its lists and the cells of its tables. A code span is a word."""
+    text = re.sub(r"^#.*$", "", CODE.sub("", text_of(page)), flags=re.MULTILINE)
+    text = re.sub(r"`[^`]*`", "code", re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text))
+    text = re.sub(r"^\|.*$", lambda row: row[0].replace("|", "\n\n"), text, flags=re.MULTILINE)
+    paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:-|\d+\.) )", text)
+    found = [sentence for each in paragraphs for sentence in re.split(r"(?<=[.!?])[)*\"]*\s+", " ".join(each.split()))]
+    return [sentence for sentence in found if len(sentence.split()) > 3]
+
+
+def test_nine_of_ten_sentences_of_a_document_are_short() -> None:
+    pages = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    shares = {page: [len(sentence.split()) >= LONG for sentence in sentences(page)] for page in pages}
+    assert {page for page, are_long in shares.items() if sum(are_long) > len(are_long) / 10} == NOT_YET_PLAIN
 
 
 def test_the_tests_to_read_first_are_there() -> None:
