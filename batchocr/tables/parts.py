@@ -2,7 +2,7 @@
 
 A document is in one part, whole, and stays there; new ones fill the last part, then new ones. The record in the hidden
 folder names the parts. Each is a table of its own for every other program, and is replaced in its place, so that nobody
-sees an old and a new one beside each other.
+sees an old and a new one beside each other. A part that has lost all its rows stays, without any.
 """
 
 from __future__ import annotations
