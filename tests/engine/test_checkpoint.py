@@ -386,6 +386,15 @@ PADDLE_DAMAGES: dict[str, tuple[Damage, str]] = {
         with_tensor("model.layers.0.self_attn.q_norm.weight"),
         "the first 'model.layers.0.self_attn.q_norm.weight'",
     ),
+    "a table of positions smaller than a patch": (
+        vision_config(image_size=13),
+        "image_size 13 is smaller than a patch",
+    ),
+    "patches without a size": (vision_config(patch_size=0), "config.json holds a value that does not fit"),
+    "a chat template in another alphabet": (
+        lambda folder: (folder / "chat_template.jinja").write_bytes(b"\xff\xfe"),
+        "chat_template.jinja cannot be read: 'utf-8' codec",
+    ),
     "no chat template of its own": (with_text("chat_template.jinja", "{{ 1 }}"), "is not that of a PaddleOCR-VL"),
     "another chat template": (
         with_text("chat_template.jinja", "<|IMAGE_PLACEHOLDER|>Assistant:\n"),
@@ -433,6 +442,16 @@ def test_the_end_of_its_chat_template_says_which_detector_a_paddleocr_vl_has(
         (f"pp_doclayout_{usual.lower()}",),
     )
     assert {label: use.least_scores.get(label, use.least_score) for label in least_scores} == least_scores
+
+
+def test_a_chat_template_of_paddleocr_vl_may_be_one_of_several(sound_of: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(sound_of["paddleocr_vl"], tmp_path / "copy"))
+    template = folder / "chat_template.jinja"
+    named = [{"name": "default", "template": template.read_text()}]
+    template.unlink()
+    change_json(folder / "tokenizer_config.json", lambda values: values.update(chat_template=named))
+    load(folder)
+    assert read_architecture(folder).detectors.types == ("pp_doclayout_v3",)
 
 
 FIELDS: dict[str, dict[tuple[str, ...], tuple[str, ...]]] = {}

@@ -70,5 +70,5 @@ def read_architecture(folder: Path) -> Architecture:
         return family.read(folder, config)
     except KeyError as error:
         raise ModelError(f"{folder / 'config.json'} lacks the field {error}") from error
-    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise ModelError(f"{folder / 'config.json'} holds a value that does not fit: {error}") from error

@@ -6,6 +6,7 @@ Source: transformers' `paddleocr_vl`, and PaddleX for what its pipeline does.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -124,6 +125,8 @@ def read(folder: Path, config: Mapping[str, Any]) -> Architecture:
     language_shape = read_language_shape(config, text, rope, rotates_neighbours=False, has_branch_norms=False)
     vision_shape = _vision_shape(vision, language_shape.width)
     check_shapes(vision_shape, language_shape)
+    if vision_shape.positions_side < 1:
+        raise ModelError(f"image_size {vision['image_size']} is smaller than a patch: there is no table of positions")
     half = (0.5, 0.5, 0.5)
     images = read_image_limits(folder, vision_shape, "raised sides", normalisation=(half, half))
     end = _end_of_prompt(folder)
@@ -143,13 +146,16 @@ def _end_of_prompt(folder: Path) -> str:
     """What comes behind "Assistant:" in the chat template, which tells the versions apart. Raises ModelError."""
     template: object = processor_template(folder)
     if template is None and (file := folder / "chat_template.jinja").is_file():
-        template = file.read_text(encoding="utf-8")
+        try:
+            template = file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{file} cannot be read: {error}") from error
     if template is None and (folder / "tokenizer_config.json").exists():
         template = read_json(folder, "tokenizer_config.json").get("chat_template")
-    ends = re.findall(r"Assistant:([ \n])", str(template).replace("\\n", "\n"))
+    ends = re.findall(r"Assistant:( |\\+n)", json.dumps(template))  # a text, or several by name
     if not ends:
         raise ModelError(f"{folder}: the chat template, if there is one, is not that of a PaddleOCR-VL")
-    return str(ends[-1])
+    return " " if ends[-1] == " " else "\n"
 
 
 def _vision_shape(vision: Mapping[str, Any], language_width: int) -> VisionShape:
