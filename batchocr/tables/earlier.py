@@ -85,7 +85,7 @@ def require_ours(out: Path) -> None:
     paths = [out, journal_path(out)]
     if is_folder(out):
         parts.require_ours(out)
-        paths += (out / name for name in ("table.json", "table.journal"))
+        paths.append(out / "table.json")
     elif out.suffix.lower() == ".jsonl":
         paths.append(record_path(out))
     for path in paths:

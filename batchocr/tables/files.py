@@ -24,8 +24,10 @@ TABLE_SUFFIXES = (".parquet", ".jsonl")
 _BESIDE = (".journal", ".meta.json", ".report.json", ".run.json", ".new")
 """How the names end of the files beside a table that is a single file."""
 
-EARLIER_NAMES = ("table.json", "table.journal", "report.json", "run.json")
-"""What the version before this one had in a folder of parts, beside them; `run.json` if a cluster had made them."""
+EARLIER_NAMES = ("table.json", "report.json", "run.json")
+"""What version 6 had in a folder of parts, beside them; `run.json` if a cluster had made them."""
+EARLIER_JOURNAL = "table.journal"
+"""What it had there until a run was finished."""
 
 _PART_NAME = re.compile(r"part-[0-9]{6,}-[0-9a-f]{16}\.parquet")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp$")
@@ -37,8 +39,12 @@ def is_folder(out: Path) -> bool:
 
 
 def journal_path(out: Path) -> Path:
-    """Where the journal of the table at `out` is, which may be a folder of parts."""
-    return out / OWN_FOLDER / "journal" if is_folder(out) else out.with_name(out.name + ".journal")
+    """Where the journal of the table at `out` is, which may be a folder of parts. A journal that version 6 has left in
+    one stays where it is."""
+    if not is_folder(out):
+        return out.with_name(out.name + ".journal")
+    earlier = out / EARLIER_JOURNAL
+    return earlier if os.path.exists(earlier) else out / OWN_FOLDER / "journal"
 
 
 def record_path(out: Path) -> Path:

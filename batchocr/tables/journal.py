@@ -9,7 +9,6 @@ where it is. A first line like that stops the next run, which cannot know what t
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import time
@@ -35,12 +34,10 @@ from batchocr.tables.earlier import (
     require_ours,
     table_to_continue,
 )
-from batchocr.tables.files import is_folder, journal_path, record_path
+from batchocr.tables.files import is_folder, journal_path
 from batchocr.tables.known import KnownRow, KnownRows, Overlay, Version, version_of
 from batchocr.tables.layout import items_at, tag_of
-from batchocr.tables.record import Commit, Part, Record
 from batchocr.tables.schema import (
-    READABLE_VERSIONS,
     RunMetadata,
     continued,
     from_row,
@@ -132,8 +129,6 @@ class Journal:
                 require_same_settings(path, header.metadata, metadata)
                 require_same_shard(path, header.metadata, metadata)
                 journal.metadata = continued(header.metadata, metadata)
-                if header.overwrites is None and out.suffix.lower() == ".jsonl":
-                    _restore_record(out, header.metadata)
                 journal._open_earlier = lambda _, items: _table_continued(table, header, there, items)
             journal.earlier = journal._open_earlier(metadata, () if overwrite else items)
             journal._overwrites = there if overwrite else ""
@@ -348,19 +343,6 @@ def _table_continued(out: Path, header: JournalHeader, there: str, items: Sequen
     if table is None and header.continues:
         logger.warning("%s was deleted since the unfinished run began: what only that had is read again", out)
     return table
-
-
-def _restore_record(out: Path, metadata: RunMetadata) -> None:
-    """Write what a run of an earlier version was killed before it wrote: the record of a table in JSON Lines that its
-    journal names. Raises OutputError."""
-    if record_path(out).exists() or not out.exists():
-        return
-    with reading(out), out.open("rb") as table, journal_path(out).open("rb") as lines:
-        digest = hashlib.file_digest(table, "sha256").hexdigest()
-        if any(digest.encode() in line for line in lines):
-            oldest = replace(metadata, schema_version=READABLE_VERSIONS[0])  # nothing says of which its columns are
-            with atomic_file(record_path(out)) as file:
-                file.write(Record(oldest, Commit(parts={out.name: Part(table.tell(), digest, 0)})).to_line())
 
 
 def _versions_now(documents: Iterable[Document], sources: Collection[str]) -> dict[str, Version]:

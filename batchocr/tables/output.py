@@ -82,7 +82,9 @@ class Output:
         """Find out what there is, to be continued, or overwritten; `close` it after this. Raises OutputError."""
         if is_folder(self.path):
             parts.require_ours(self.path)
-            self._adopt_journal()
+            with writing(self.path):
+                require_own(self.path)
+                (self.path / OWN_FOLDER).mkdir(exist_ok=True)
         else:
             require_writable(self.path)
             if not self._is_own_record:
@@ -292,13 +294,3 @@ class Output:
             finally:
                 if lies_at(journal, file) and not os.fstat(file.fileno()).st_size:
                     journal.unlink()
-
-    def _adopt_journal(self) -> None:
-        """Put the journal of an unfinished run of the version before where this one looks for it."""
-        old, own = self.path / "table.journal", journal_path(self.path)
-        with writing(own):
-            require_own(self.path)
-            own.parent.mkdir(exist_ok=True)
-            if old.exists() and not own.exists():
-                open_locked(old).close()
-                os.replace(old, own)

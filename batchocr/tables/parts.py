@@ -28,6 +28,7 @@ from batchocr.machine import allow_open_files
 from batchocr.tables import parquet
 from batchocr.tables.atomic import reading
 from batchocr.tables.files import (
+    EARLIER_JOURNAL,
     EARLIER_NAMES,
     OWN_FOLDER,
     final_name,
@@ -218,7 +219,7 @@ def require_ours(folder: Path, name: str = "") -> None:
     """Raise OutputMismatchError if the folder holds tables that no run into it has put there, as those of shards; or
     any other files, if no run has begun there. name: of what the folder is a copy."""
     files = _names_in(folder)
-    ours = {name for name in files if is_part_name(name) or final_name(name) in EARLIER_NAMES}
+    ours = {name for name in files if is_part_name(name) or final_name(name) in (*EARLIER_NAMES, EARLIER_JOURNAL)}
     ours -= set() if any(map(is_part_name, files)) else {"run.json"}
     is_begun = has_table(folder) or (folder / OWN_FOLDER).exists()
     others = {name for name in files - ours if not is_begun or name.endswith((".parquet", ".jsonl"))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import resource
 import shutil
@@ -15,7 +14,6 @@ import pytest
 from batchocr.data import Block, PageResult
 from batchocr.errors import OutputError, OutputMismatchError
 from batchocr.tables import parquet
-from batchocr.tables.earlier import JournalHeader
 from batchocr.tables.files import journal_path, record_path
 from batchocr.tables.journal import Journal, unfinished_rows
 from batchocr.tables.known import KnownRows
@@ -324,18 +322,6 @@ def test_a_run_that_overwrites_goes_on_if_it_was_killed_before_its_table_took_th
         assert journal.read("a.pdf", 0) == FIRST
         assert journal.known.find("a.pdf", 1) is None
     assert list(unfinished_rows(out)) == [FIRST]
-
-
-def test_a_table_in_json_lines_is_continued_though_an_earlier_version_was_killed_before_it_wrote_its_record(
-    tmp_path: Path,
-) -> None:
-    out = tmp_path / "results.jsonl"
-    put_table(out, [FIRST], METADATA)
-    record_path(out).unlink()
-    digest = hashlib.sha256(out.read_bytes()).hexdigest()
-    journal_path(out).write_bytes(JournalHeader(METADATA, continues=digest).to_line())
-    with open_journal(out) as journal:
-        assert journal.read("a.pdf", 0) == FIRST
 
 
 def test_of_a_document_of_the_table_all_rows_are_looked_up_once_not_once_a_page(

@@ -1,10 +1,12 @@
-"""Tables, journals and folders of versions that are not read are refused by every command, and the message says what to
-do; `--overwrite` replaces them."""
+"""Tables and journals of version 6 are read. Those of earlier versions are refused by every command, and the message
+says what to do. No run goes on from either, and `--overwrite` replaces them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import batchocr
+from batchocr.data import PageResult
 from batchocr.errors import OutputMismatchError
 from batchocr.storage.checksums import checked_line
 from batchocr.tables.files import journal_path, record_path
@@ -24,10 +28,64 @@ from tests.support.tables import put_table
 
 pytestmark = pytest.mark.usefixtures("quick_processes")
 
+VERSION_6 = Path(__file__).parent / "version_6"
+"""What the last batchocr with columns of version 6 has left: three tables of the same three documents, each with the
+journal of a run that was killed once it had read a fourth; and two journals of runs that were killed before there was a
+table."""
+IN_TABLE = ["a.pdf 0 ok", "a.pdf 1 ok", "b.pdf 0 ok", "c.pdf None failed"]
+IN_JOURNAL = ["d.pdf 0 ok", "d.pdf 1 ok"]
+BEGUN = ["c.pdf None failed", "a.pdf 0 ok", "a.pdf 1 ok"]
+
 VERSION_5 = replace(METADATA, schema_version=5)
 ROW = text_row("a.pdf", 0)
 SINCE = ("file_bytes", "file_mtime_ns")
 """Columns that version 5 lacks."""
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """A copy of what version 6 has left."""
+    return shutil.copytree(VERSION_6, tmp_path / "left")
+
+
+def in_short(rows: Iterable[PageResult]) -> list[str]:
+    return [f"{row.source} {row.page_index} {row.status}" for row in rows]
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl", "t"])
+def test_a_table_of_version_6_and_the_journal_of_a_run_that_continues_it_are_read(left: Path, name: str) -> None:
+    table, unfinished = batchocr.open_table(left / name), batchocr.open_table(left / name, partial=True)
+    assert in_short(table.rows()) == IN_TABLE
+    assert in_short(unfinished.rows()) == IN_TABLE + IN_JOURNAL
+    assert [*table.rows()] == [*batchocr.open_table(left / "t.parquet").rows()]
+    code, _, said = said_by("merge", left / name, "--out", left / "merged.parquet")
+    assert (code, in_short(batchocr.open_table(left / "merged.parquet").rows())) == (0, IN_TABLE), said
+
+
+@pytest.mark.parametrize("name", ["begun.parquet", "begun"])
+def test_the_journal_of_a_first_run_of_version_6_is_read(left: Path, name: str) -> None:
+    assert in_short(batchocr.open_table(left / name, partial=True).rows()) == BEGUN
+    assert said_by("export", left / name, "--partial", "--to", left / "texts")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl", "t/", "begun.parquet", "begun/"])
+def test_a_run_into_what_version_6_has_left_says_why_not_and_replaces_it_with_overwrite(
+    left: Path, name: str, model: Path
+) -> None:
+    (left / "in").mkdir()
+    draw_pdf(left / "in" / "new.pdf", "new")
+    run = ("run", left / "in", "--out", f"{left}/{name}", "--model", model, "--device", "cpu", "--workers", "1")
+    before = {path: path.read_bytes() for path in left.rglob("*") if path.is_file()}
+    code, _, said = said_by(*run)
+    assert code == 6
+    assert "protocol mineru 2.0.7 r16 there" in said
+    assert "continue it with the version that began it, choose another --out, or start over with --overwrite" in said
+    assert {path: path.read_bytes() for path in left.rglob("*") if path.is_file()} == before
+    code, _, said = said_by(*run, "--overwrite")
+    assert (code, in_short(batchocr.open_table(left / name).rows())) == (0, ["new.pdf 0 ok"]), said
+    if name.endswith("/"):
+        beside = [path.name for path in (left / name).iterdir() if path.suffix != ".parquet"]
+        assert beside == [".batchocr"]
 
 
 def write_version_5(out: Path, kept_in: str) -> None:
