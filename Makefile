@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} \
 INSTALLED := .venv/installed
 WITH_TESTS := .venv/installed-with-tests
 
-.PHONY: options quick sample test test-all
+.PHONY: dist options quick sample test test-all
 
 # One of the sample documents is broken on purpose; --max-page-error-rate 1 keeps that from being an error here.
 sample: $(INSTALLED)
@@ -39,6 +39,10 @@ test: $(WITH_TESTS)
 # The long forms too, with the corpus if BATCHOCR_CORPUS names it: before a release, most of an hour.
 test-all: export BATCHOCR_FULL = 1
 test-all: test
+
+# The wheel and the source distribution that it is built from, in dist/. Nothing is fetched.
+dist: $(WITH_TESTS)
+	$(BIN)/python -m build --no-isolation
 
 # batchocr/options.py and docs/options.md, after a change to an option in batchocr/config.py; the schemas in docs/.
 options: $(WITH_TESTS)

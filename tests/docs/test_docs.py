@@ -397,6 +397,11 @@ def test_the_readme_is_read_in_five_minutes() -> None:
     assert len(text_of("README.md").splitlines()) <= 170
 
 
+def test_no_command_in_the_readme_needs_root() -> None:
+    commands = re.findall(r"^\$ (.+)$", "".join(code_in("README.md", "console")), re.MULTILINE)
+    assert commands and not [line for line in commands if re.search(r"\bsudo\b|\bapt\b|/opt/|/usr/", line)]
+
+
 # Versions
 
 
@@ -408,6 +413,14 @@ def test_the_tested_versions_are_of_all_that_a_run_needs() -> None:
     installed = {name: version(name).partition("+")[0] for name in tested}
     if installed != tested:
         pytest.skip("other versions are installed: constraints.txt is renewed before a release")
+
+
+def test_of_every_python_that_is_claimed_it_is_said_whether_the_versions_were_run_with_it() -> None:
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    claimed = [line.partition(":: 3.")[2] for line in project["classifiers"] if ":: 3." in line]
+    run, resolved = text_of("constraints.txt").split("pip install")[0].split("With Python")
+    assert [re.findall(r"3\.(\d+)", run), re.findall(r"3\.(\d+)", resolved)] == [claimed[:1], claimed[1:]]
+    assert project["requires-python"] == f">=3.{claimed[0]},<3.{int(claimed[-1]) + 1}"
 
 
 def test_the_classes_of_detectors_are_those_of_the_code() -> None:
