@@ -463,7 +463,7 @@ def test_by_time_opens_only_what_has_another_size_or_time_than_its_rows(tmp_path
 
 
 def lose_times(rows: list[PageResult]) -> None:
-    """As tables of earlier versions are, and rows of documents in memory."""
+    """As rows of documents in memory are."""
     rows[:3] = [replace(row, file_bytes=None, file_mtime_ns=None) for row in rows[:3]]
 
 
