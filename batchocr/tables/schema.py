@@ -162,7 +162,7 @@ def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMet
         f"{name} {there or 'not set'} there, {here or 'not set'} here" for name, (there, here) in different.items()
     ]
     remedy = "run with the same"
-    if different.keys() & {"protocol", "input"}:
+    if different.keys() & {"protocol", "input"} and "model fingerprint" not in different:
         remedy = (
             "this version makes other rows of the same answers, and with --cache no answer is asked for twice; "
             "continue it with the version that began it"

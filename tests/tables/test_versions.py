@@ -20,7 +20,16 @@ from batchocr.errors import OutputMismatchError
 from batchocr.storage.checksums import checked_line
 from batchocr.tables.files import journal_path, record_path
 from batchocr.tables.journal import Journal
-from batchocr.tables.schema import PAGE_SCHEMA, encode_metadata, metadata_to_json, to_json, to_row
+from batchocr.tables.schema import (
+    PAGE_SCHEMA,
+    RunMetadata,
+    encode_metadata,
+    fingerprint_of_settings,
+    metadata_to_json,
+    require_same_settings,
+    to_json,
+    to_row,
+)
 from batchocr.tables.table import table_for
 from tests.support.documents import METADATA, text_row
 from tests.support.running import draw_pdf, said_by
@@ -86,6 +95,20 @@ def test_a_run_into_what_version_6_has_left_says_why_not_and_replaces_it_with_ov
     if name.endswith("/"):
         beside = [path.name for path in (left / name).iterdir() if path.suffix != ".parquet"]
         assert beside == [".batchocr"]
+
+
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [("m" * 64, "continue it with the version that began it"), ("o" * 64, r"\): run with the same")],
+)
+def test_only_who_names_the_same_model_is_told_that_the_version_is_another(model: str, remedy: str) -> None:
+    def of(model: str, **settings: str) -> RunMetadata:
+        fingerprint = fingerprint_of_settings({"model_fingerprint": model, **settings})
+        return replace(METADATA, model_fingerprint=model, settings=settings, settings_fingerprint=fingerprint)
+
+    found, now = of("m" * 64, protocol="r1", dpi="200"), of(model, protocol="r2", dpi="300")
+    with pytest.raises(OutputMismatchError, match=remedy):
+        require_same_settings("t.parquet", found, now)
 
 
 def write_version_5(out: Path, kept_in: str) -> None:
