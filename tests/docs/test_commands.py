@@ -29,7 +29,7 @@ NOT_RUN = {
     r"pip |python3 -m venv|export PATH": "installs from an index",
     r"batchocr doctor|python -m b|export BATCHOCR_REJECT|.* cuda:": "a GPU, or its kernels; tests/cli/test_doctor.py",
     r".*\b(opendatalab|PaddlePaddle)/": "a model on Hugging Face",
-    r".*--model \./(glm-ocr|paddleocr-vl)": "the full model; tests/faults/test_family_runs.py",
+    r".*--model \./(glm-ocr|paddleocr-vl)": "the full model; tests/faults/test_runs_of_families.py",
     r".*s3://": "an object store; tests/job/test_object_store_runs.py, test_nights_in_a_store.py",
     r"batchocr ray|batchocr verify /data/out/run1/": "a Ray cluster; tests/ray",
     r"batchocr audit|.* --audit": "18 s a page; tests/cli/test_audit_command.py",
