@@ -29,6 +29,7 @@ from batchocr.errors import BatchOcrError, ExitCode, ModelError
 from batchocr.job.progress import EventName
 from batchocr.pages.protocol.detected_layout import BLOCK_TYPES
 from batchocr.planning.limits import engine_limits
+from batchocr.tables.page_list import read_page_list
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, encode_metadata
 from tests.conftest import ROOT
 from tests.support.mineru_shape import MINERU
@@ -114,6 +115,23 @@ def test_a_dataset_has_only_the_pages_that_are_fit(write: Callable[[list[PageRes
         ("b.pdf", 0),
         ("d.png", 0),
     ]
+
+
+def test_the_pages_to_read_again_are_those_that_failed_or_are_degraded(
+    write: Callable[[list[PageResult]], None],
+) -> None:
+    write(ROWS)
+    [sql] = code_in("docs/compare.md", "sql")
+    duckdb.sql(sql)
+    assert read_page_list(Path("bad.parquet")) == {"b.pdf": {1, 2}, "a.pdf": None}
+
+
+def test_a_table_as_csv_has_the_cells_as_they_were_read(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(code_in("docs/output.md", "python")[1], names)
+    rows = ['<td>no.</td><td colspan="2">sum</td>', "<td>007</td><td>1,250.50</td><td></td>"]
+    names["write_csv"](f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>", tmp_path / "table.csv")
+    assert (tmp_path / "table.csv").read_text() == '0,1,2\nno.,sum,sum\n007,"1,250.50",\n'
 
 
 def test_what_made_a_table_can_be_read(
