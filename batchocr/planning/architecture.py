@@ -201,6 +201,14 @@ def refuse_quantised(*parts: Mapping[str, Any]) -> None:
         )
 
 
+def require_activations(text: Mapping[str, Any], vision: Mapping[str, Any], of_vision: str) -> None:
+    """Raises ModelError if the language model's activation is not SiLU, or the ViT's not this one. text, vision: the
+    parts of config.json about them."""
+    for name, part, ours in (("language", text, "silu"), ("vision", vision, of_vision)):
+        if (found := part.get("hidden_act", ours)) != ours:
+            raise ModelError(f"the {name} model's hidden_act is '{found}'; batchocr supports only '{ours}'")
+
+
 def check_shapes(vision: VisionShape, language: LanguageShape) -> None:
     """Raises ModelError if the numbers do not fit one another."""
 

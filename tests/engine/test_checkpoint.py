@@ -436,7 +436,9 @@ def test_what_is_wrong_with_a_checkpoint_of_another_family_is_named(
 def test_the_end_of_its_chat_template_says_which_detector_a_paddleocr_vl_has(
     tmp_path: Path, name: str, usual: str, least_scores: dict[str, float]
 ) -> None:
-    use = read_architecture(make_paddle_checkpoint(tmp_path, PADDLE_SHAPES[name])).detectors
+    architecture = read_architecture(make_paddle_checkpoint(tmp_path, PADDLE_SHAPES[name]))
+    assert (architecture.images.min_pixels, architecture.images.max_pixels) == (112_896, 1_003_520)
+    use = architecture.detectors
     assert (use.usual, use.types) == (
         f"PaddlePaddle/PP-DocLayout{usual}_safetensors",
         (f"pp_doclayout_{usual.lower()}",),
@@ -447,7 +449,8 @@ def test_the_end_of_its_chat_template_says_which_detector_a_paddleocr_vl_has(
 def test_a_chat_template_of_paddleocr_vl_may_be_one_of_several(sound_of: dict[str, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(sound_of["paddleocr_vl"], tmp_path / "copy"))
     template = folder / "chat_template.jinja"
-    named = [{"name": "default", "template": template.read_text()}]
+    of_answers = "{%- if false -%}{{- 'Assistant: ' -}}{%- endif -%}"  # ends as the other version's questions do
+    named = [{"name": "default", "template": of_answers + template.read_text()}]
     template.unlink()
     change_json(folder / "tokenizer_config.json", lambda values: values.update(chat_template=named))
     load(folder)

@@ -153,7 +153,7 @@ def stretched(table: Tensor, positions: Tensor, sizes: Tensor) -> Tensor:
     Source: torch's bilinear `interpolate`, with `align_corners=False`.
     """
     side = math.isqrt(len(table))
-    at = ((positions + 0.5) * (side / sizes) - 0.5).clamp(0, side - 1)
+    at = ((positions + 0.5) * (side / sizes) - 0.5).clamp(min=0)
     before = at.long()
     share = at - before
     (row, column), (next_row, next_column) = before.unbind(1), (before + 1).clamp(max=side - 1).unbind(1)

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from batchocr.errors import ModelError
 from batchocr.planning.architecture import (
     CLIP,
     Architecture,
@@ -21,6 +20,7 @@ from batchocr.planning.architecture import (
     read_image_limits,
     read_language_shape,
     refuse_quantised,
+    require_activations,
 )
 
 SHAPES: Final = (
@@ -74,9 +74,7 @@ def read(folder: Path, config: Mapping[str, Any]) -> Architecture:
     OverflowError or AttributeError if a value is missing or does not fit."""
     text, vision = config["text_config"], config["vision_config"]
     refuse_quantised(config, text, vision)
-    for name, part in (("language", text), ("vision", vision)):
-        if (found := part.get("hidden_act", "silu")) != "silu":
-            raise ModelError(f"the {name} model's hidden_act is '{found}'; batchocr supports only 'silu'")
+    require_activations(text, vision, "silu")
     vision_shape = _vision_shape(vision)
     language_shape = read_language_shape(
         config, text, text["rope_parameters"], rotates_neighbours=True, has_branch_norms=True

@@ -27,6 +27,7 @@ from batchocr.planning.architecture import (
     read_json,
     read_language_shape,
     refuse_quantised,
+    require_activations,
 )
 
 SHAPES: Final = (
@@ -116,9 +117,7 @@ def read(folder: Path, config: Mapping[str, Any]) -> Architecture:
     OverflowError or AttributeError if a value is missing or does not fit."""
     text, vision = config.get("text_config") or config, config["vision_config"]
     refuse_quantised(config, text, vision)
-    for name, part, ours in (("language", text, "silu"), ("vision", vision, "gelu_pytorch_tanh")):
-        if (found := part.get("hidden_act", ours)) != ours:
-            raise ModelError(f"the {name} model's hidden_act is '{found}'; batchocr supports only '{ours}'")
+    require_activations(text, vision, "gelu_pytorch_tanh")
     if text.get("use_bias"):
         raise ModelError("the language model has biases (use_bias), which no PaddleOCR-VL has")
     rope = text.get("rope_parameters") or text["rope_scaling"]

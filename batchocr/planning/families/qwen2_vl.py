@@ -18,6 +18,7 @@ from batchocr.planning.architecture import (
     check_shapes,
     read_image_limits,
     refuse_quantised,
+    require_activations,
 )
 
 SHAPES: Final = (
@@ -74,9 +75,7 @@ def read(folder: Path, config: Mapping[str, Any]) -> Architecture:
     OverflowError or AttributeError if a value is missing or does not fit."""
     text, vision = config.get("text_config") or config, config["vision_config"]
     refuse_quantised(config, text, vision)
-    for name, part, ours in (("language", text, "silu"), ("vision", vision, "quick_gelu")):
-        if (found := part.get("hidden_act", ours)) != ours:
-            raise ModelError(f"the {name} model's hidden_act is '{found}'; batchocr supports only '{ours}'")
+    require_activations(text, vision, "quick_gelu")
     language_shape = _language_shape(config, text)
     vision_shape = _vision_shape(vision, language_shape.width)
     check_shapes(vision_shape, language_shape)

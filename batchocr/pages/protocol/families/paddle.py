@@ -196,7 +196,7 @@ def _chart_table(text: str) -> str:
     head, *rows = text.split("\n")
     if "|" not in head or not rows or not rows[0].strip("|-: "):
         return text
-    return "\n".join([head, "|".join(["---"] * (head.count("|") + 1)), *rows])
+    return "\n".join([head, "|".join(["---"] * (head.strip().strip("|").count("|") + 1)), *rows])
 
 
 def _block(group: Group, width: int, height: int) -> Block:
