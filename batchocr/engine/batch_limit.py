@@ -10,18 +10,19 @@ from batchocr.processes.meter import Meter
 logger = logging.getLogger(__name__)
 
 _FIRST_WAIT = 10
-"""Good batches. It is doubled before it is used, so a size that does not fit is not tried more than once in 20."""
+"""The first wait, in good batches. It is doubled before it is used, so a size that does not fit is not tried more than
+once in 20."""
 
 
 class BatchLimit:
-    """Halved by a batch that does not fit, and doubled again, up to what it was, after a number of good ones: another
-    process may have had the memory for a moment.
+    """The size of batches: halved by a batch that does not fit, and doubled again, up to what it was, after a number of
+    good ones: another process may have had the memory for a moment.
 
     As the next size may never fit, each failure doubles that number, until full batches have been good for as long.
     """
 
     def __init__(self, stage: Stage, largest: int, unit: str) -> None:
-        """unit: of the limit, with its option."""
+        """unit: what the limit counts, with its option."""
         self.size = self._largest = largest
         self._stage = stage
         self._unit = unit

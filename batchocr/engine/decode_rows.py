@@ -29,7 +29,7 @@ class DecodeRows:
         """Tokens of each sequence with the newest, which is not yet in the cache; 1 in a row without a sequence, as
         padding must be decodable."""
         self._position_shift, self._last_token = torch.zeros(2, num_rows + 1, dtype=torch.int64, device=on)
-        """Of each sequence, a token's M-RoPE position minus its index; and its newest token."""
+        """For each sequence, a token's M-RoPE position minus its index; and its newest token."""
         self._known_blocks = [0] * num_rows
         """How many blocks of each row's sequence are in its block table."""
         self.spare = num_rows

@@ -41,11 +41,12 @@ class _Launched:
     stage: Stage
     batch: list[Sequence]
     limit: float
-    """How many sequences it could have had."""
+    """How many sequences the batch could have had."""
     flop: float
     begun: Mark
     chosen: Tensor
-    """float64 [2, sequences] on the host: tokens and log-probabilities, valid once `done` is reached."""
+    """The chosen tokens and their log-probabilities: float64 [2, sequences] on the host, valid once `done` is
+    reached."""
     done: Mark
 
 
@@ -114,7 +115,7 @@ class DecodeStage:
         self.scheduler.clear()
 
     def _try_prefill(self, batch: list[Sequence], meter: Meter) -> None:
-        """Prefill the batch. If it does not fit in device memory, requeue it; later ones are smaller."""
+        """Prefill the batch. If it does not fit in device memory, requeue it; later batches are smaller."""
         try:
             self._launched.append(self._prefill(batch))
         except torch.OutOfMemoryError:

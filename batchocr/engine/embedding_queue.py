@@ -14,7 +14,7 @@ class EmbeddingQueue:
         self._max_tokens = max_tokens
         self._waiting: deque[Sequence] = deque()
         self.num_tokens = 0
-        """Image tokens of the waiting sequences, and of those whose batch is on the device as a whole."""
+        """Image tokens of the waiting sequences, and of the sequences for which room is reserved."""
 
     def __len__(self) -> int:
         return len(self._waiting)

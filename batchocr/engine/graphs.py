@@ -44,8 +44,9 @@ class DecodeGraphs:
         self._graphs: dict[int, _Graph] = {}
 
     def capture(self) -> None:
-        """Capture every size, the largest first, so that the smaller ones share its memory. If one cannot be captured,
-        go on with those before it, or without graphs. Raises EngineError if that has broken the device."""
+        """Capture every size, the largest first, so that the smaller ones share its memory. If a size cannot be
+        captured, go on with the sizes captured before, or without graphs. Raises EngineError if the attempt has broken
+        the device."""
         on = self._device.torch_device
         indices = [torch.full((size,), self._spare_row, device=on) for size in reversed(self._sizes)]
         replays = self._device.capture([partial(self._step, index) for index in indices])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 SCRATCH_BLOCK = 0
-"""Never handed out: the padding of a batch reads and writes it."""
+"""The block that is never handed out: the padding of a batch reads and writes it."""
 
 
 class KVCache:
@@ -18,7 +18,7 @@ class KVCache:
     def __init__(self, pool: Tensor, num_lanes: int) -> None:
         """num_lanes: how many sequences are expected at once."""
         self.pool = pool
-        """[layers, 2, blocks, block_size, kv_heads, head_dim]."""
+        """The pool of blocks: [layers, 2, blocks, block_size, kv_heads, head_dim]."""
         self.num_blocks: int = pool.shape[2] - 1
         self.block_size: int = pool.shape[3]
         self._lanes = [SCRATCH_BLOCK + 1 + lane * self.num_blocks // num_lanes for lane in range(num_lanes)]
@@ -59,7 +59,7 @@ class KVCache:
         return next((block for block in self._lanes if block in self._free), SCRATCH_BLOCK)
 
     def _take(self, wanted: int) -> int:
-        """Take this block if it is free, else any free one."""
+        """Take the wanted block if it is free, else any free one."""
         if wanted not in self._free:
             return self._free.pop()
         self._free.remove(wanted)

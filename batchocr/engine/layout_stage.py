@@ -28,7 +28,7 @@ class _DetectionBatch:
     pages: list[_Page]
     begun: Mark
     found: Tensor
-    """On the host, valid once `ended` is done."""
+    """What the detector found, on the host, valid once `ended` is done."""
     ended: Mark
 
 

@@ -17,7 +17,7 @@ class Scheduler:
 
     def __init__(self, queue: EmbeddingQueue, cache: KVCache, sampler: Sampler, *, prefill_max_tokens: int) -> None:
         self.running: list[Sequence] = []
-        """Oldest first."""
+        """The running sequences, oldest first."""
         self.prefill_limit = BatchLimit("prefill", prefill_max_tokens, "tokens (--prefill-max-tokens)")
         self._queue = queue
         self._cache = cache

@@ -25,7 +25,7 @@ class Sequence:
     request_id: int
     prompt: PromptTokens
     positions: Tensor
-    """int64 [3, prompt] on the host."""
+    """The M-RoPE positions of the prompt: int64 [3, prompt] on the host."""
     position_shift: int
     """Position minus index of a token after the image; never above 0, because an image takes up no more positions than
     it has tokens."""
@@ -33,22 +33,22 @@ class Sequence:
     resize_to: tuple[int, int] | None
     """Height and width in px to resize the image to before it is resized to its grid."""
     sampling: Sampling
-    """It allows no more new tokens than the model has positions for."""
+    """How tokens are chosen. It allows no more new tokens than the model has positions for."""
     pixels: Pixels
     embeddings: Tensor | None = None
-    """[image tokens, width] on the device, valid once `encoded` is done; kept until the end in case the sequence is
-    preempted and begins again."""
+    """The image's embeddings, [image tokens, width] on the device, valid once `encoded` is done; kept until the end in
+    case the sequence is preempted and begins again."""
     encoded: Mark | None = None
     row: int | None = None
-    """On the device, while it decodes."""
+    """The sequence's row in the decode batch on the device, while it decodes; else None."""
     block_table: list[int] = field(default_factory=list)
-    """Its KV blocks, in order."""
+    """The sequence's KV blocks, in order."""
     output_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     num_unread: int = 0
     """Generated tokens that the host has not yet read."""
     ended: bool = False
-    """Its tokens that are read from now on are dropped."""
+    """Whether the sequence has ended: its tokens that are read from now on are dropped."""
     looped: Completion | None = None
     """The result of the first attempt, if this is the second."""
 
@@ -68,21 +68,22 @@ class Sequence:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether it may have another token, counting those not yet read."""
+        """Whether the sequence may have another token, counting those not yet read."""
         return len(self.output_ids) + self.num_unread < self.sampling.max_new_tokens
 
     def without_loops(self, looped: Completion) -> Sequence:
-        """The request again, from its first token, under a rule that breaks loops. looped: the first result."""
+        """The sequence's request again, from its first token, under a rule that breaks loops. looped: the first
+        result."""
         sampling = replace(self.sampling, no_repeat_ngram_size=_NGRAM_AFTER_LOOP, loop_check="at_once")
         return replace(self.again(), sampling=sampling, looped=looped)
 
     def again(self) -> Sequence:
-        """The request again, from its first token."""
+        """The sequence's request again, from its first token."""
         return replace(self, row=None, block_table=[], output_ids=[], logprobs=[], num_unread=0, ended=False)
 
     def complete(self, text: str, finish_reason: FinishReason) -> Completion:
-        """The completion. Of two attempts, the second if it stopped by itself, else the first; either way,
-        `finish_reason` is `repetition` and the output tokens of both are counted."""
+        """The completion of the sequence. Of two attempts, the text is of the second if it stopped by itself, else of
+        the first; either way, `finish_reason` is `repetition` and the output tokens of both are counted."""
         output_tokens = len(self.output_ids)
         if self.looped is not None:
             output_tokens += self.looped.output_tokens
@@ -101,8 +102,8 @@ class Sequence:
 
 
 Announce: TypeAlias = Callable[[float, list[int]], None]
-"""Told what comes next: how many floating-point operations it takes, and which requests are begun with it."""
+"""What is told before work: how many floating-point operations it takes, and which requests are begun with it."""
 
 
 def announce_nothing(flop: float, begun: list[int]) -> None:
-    """For callers that do not watch the engine."""
+    """Announce nothing, for callers that do not watch the engine."""

@@ -37,16 +37,18 @@ from batchocr.processes.meter import Meter
 from batchocr.processes.pixels import SharedBatch
 
 _OOM_SCORE = 500
-"""When memory runs out, the system kills the workers before an engine, and an engine before the run."""
+"""The score of an engine for the system's OOM killer: it kills the workers before an engine, and an engine before the
+run."""
 _TRIM_INTERVAL_S = 10.0
 _QUIET_S = 1.0
 """How long an engine at work may say nothing."""
 _LEAST_MEASURED_S = 5.0
 _WARM_UP_PX, _WARM_UP_TOKENS = 28, 2
-"""Little to compute, as a CPU takes its time: the second token is a decode step's."""
+"""The size of a warm-up question. It is little to compute, as a CPU takes its time: the second token is a decode
+step's."""
 _MAX_NOT_FINITE = 3
-"""If this many requests in a row end with values that are not finite, or fewer and there is nothing else to do, the
-device may be broken."""
+"""How many requests in a row, all of which end with values that are not finite, mean that the device may be broken;
+fewer do if there is nothing else to compute."""
 
 _REFUSALS: Final[dict[type[Exception], Literal["usage", "model"]]] = {UsageError: "usage", ModelError: "model"}
 
@@ -175,7 +177,7 @@ class _Server:
         self._doubtful.clear()
 
     def _take(self, request_id: int, completion: Completion) -> None:
-        """Note an answer, and send those of its batch if it was the last."""
+        """Note an answer; if it was the last of its batch, send the answers of the batch."""
         number, position = self._requests.pop(request_id)
         answers = self._answers[number]
         answers[position] = completion
@@ -187,7 +189,8 @@ class _Server:
             self._channel.send(Answers(number, completions, counts))
 
     def _announce(self, flop: float, begun_requests: list[int]) -> None:
-        """Tell the run what comes next, if it is something new, may take long, or nothing has been said for long."""
+        """Tell the run what comes next, if that is something new or may take long, or if nothing has been said for
+        long."""
         if not self._is_warm:
             return
         begun = {self._requests[request_id][0] for request_id in begun_requests} - self._begun
@@ -204,7 +207,8 @@ class _Server:
         return flop / busy_s if flop and busy_s > _LEAST_MEASURED_S else self._flop_per_s
 
     def _sift(self, request_id: int, completion: Completion) -> None:
-        """Keep back values that are not finite until others show that it is the request, and not the device."""
+        """Keep back values that are not finite until other answers show that the request is to blame, and not the
+        device."""
         self._doubtful.append((request_id, completion))
         if completion.error is None:
             for answered in self._doubtful:

@@ -22,7 +22,7 @@ from batchocr.processes.engine_messages import EngineLimits
 from batchocr.processes.meter import Meter
 
 _MAX_LAUNCHED = 2
-"""Slices on the device at once: the second is queued there, so that no gap opens after the first."""
+"""How many slices are on the device at once: the second is queued there, so that no gap opens after the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _Batch:
     begun: Mark
     preprocessed: Mark
     layers: Generator[None, None, Tensor]
-    """See `VisionModel.layers`."""
+    """The layers that are still to run, see `VisionModel.layers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class _Slice:
 
     batch: _Batch
     is_last: bool
-    """Whether they are the batch's last layers."""
+    """Whether these are the batch's last layers."""
     begun: Mark
     ended: Mark
 
@@ -174,7 +174,7 @@ class VisionStage:
                 meter.add_on_device("vit", begun_s, ended_s, items=0, limit=0.0, batches=0)
 
     def _hand_on(self, batch: _Batch, begun_s: float, encoded_s: float, meter: Meter) -> None:
-        """begun_s, encoded_s: of its last slice."""
+        """Hand on the embeddings of a batch that is encoded. begun_s, encoded_s: the times of its last slice."""
         images, limit = len(batch.sequences), self._fillable(batch.sequences)
         patches_s = self._clock.at(batch.begun), self._clock.at(batch.preprocessed)
         meter.add_on_device("preprocess", *patches_s, items=images, limit=limit)

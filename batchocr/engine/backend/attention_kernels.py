@@ -16,10 +16,10 @@ from batchocr.engine.backend.base import PagedContext, Segments
 from batchocr.engine.backend.trial import Candidate, triton_kernel
 
 Attention = Callable[[Tensor, Tensor, Tensor, Segments, bool], Tensor]
-"""(q, k, v, segments, causal) → the shape of q."""
+"""A function of attention: (q, k, v, segments, causal) → the shape of q."""
 
 PagedAttention = Callable[[Tensor, Tensor, PagedContext], Tensor]
-"""(q, one layer's cache, context) → the shape of q."""
+"""A function of paged attention: (q, one layer's cache, context) → the shape of q."""
 
 
 def _require_sm_90() -> None:
@@ -97,4 +97,5 @@ PAGED_ATTENTION = (
     Candidate("sgl_kernel FA3", _sgl_paged_attention),
     triton_kernel("paged_attention", "paged_attention"),
 )
-"""Both launch the same kernels every time, so that a decode step can be captured."""
+"""The candidates for paged attention. Both launch the same kernels every time, so that a decode step can be
+captured."""

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 Activation = Literal["quick_gelu", "gelu", "gelu_tanh", "silu_mul"]
-"""quick_gelu: x · sigmoid(1.702 x). gelu_tanh: the GELU approximated by a tanh. silu_mul: silu(gate) · up, where one
-product is [gate, up]."""
+"""The activation of an MLP. quick_gelu: x · sigmoid(1.702 x). gelu_tanh: the GELU approximated by a tanh. silu_mul:
+silu(gate) · up, where one product is [gate, up]."""
 
 
 ResizePlan = tuple[tuple[int, int], ...]
@@ -35,9 +35,9 @@ class QuantizedRows:
     """Rows that a backend's operation has quantised for its next linear layer: values · scales."""
 
     values: Tensor
-    """float8_e4m3fn [rows, width]."""
+    """The quantised rows: float8_e4m3fn [rows, width]."""
     scales: Tensor
-    """float32 [rows, 1]."""
+    """The scale of each row: float32 [rows, 1]."""
 
 
 Rows = Tensor | QuantizedRows
@@ -49,9 +49,9 @@ class Segments:
     """Where one sequence ends and the next begins in a packed batch."""
 
     lengths: Sequence[int]
-    """On the host."""
+    """The length of each sequence, on the host."""
     cu_seqlens: Tensor
-    """int32 [n + 1] on the device: the cumulative sum from 0."""
+    """The cumulative sum of the lengths from 0: int32 [n + 1] on the device."""
 
     @classmethod
     def of(cls, lengths: Sequence[int], upload: Callable[[Tensor], Tensor]) -> Self:
@@ -68,10 +68,10 @@ class PagedContext:
     """What a decode step attends to."""
 
     block_tables: Tensor
-    """Each sequence's KV blocks: int32 [sequences, max blocks]; entries beyond its length are valid blocks, but not its
-    own."""
+    """Each sequence's KV blocks: int32 [sequences, max blocks]; entries beyond a sequence's length are valid blocks,
+    but not its own."""
     lengths: Tensor
-    """Tokens in these blocks, including the newest: int32 [sequences] on the device."""
+    """Tokens in each sequence's blocks, including the newest: int32 [sequences] on the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class SamplerRows:
     history: Tensor
     """Output tokens: int64 [rows, max_new_tokens], -1 beyond the end."""
     suffix: Tensor
-    """int16 [rows, max_new_tokens]: at t, how many tokens ending at history[t] match the end of the history. It finds
-    repeated n-grams without comparing n tokens."""
+    """The suffix matches, int16 [rows, max_new_tokens]: at t, how many tokens ending at history[t] match the end of the
+    history. It finds repeated n-grams without comparing n tokens."""
     length: Tensor
     """Tokens in the history: int64 [rows]."""
     presence: Tensor
@@ -92,7 +92,7 @@ class SamplerRows:
     frequency: Tensor
     """Each sequence's frequency penalty: float32 [rows]."""
     ngram_size: Tensor
-    """int64 [rows]; 0 switches the n-gram rule off."""
+    """The length of the n-grams that may not be repeated: int64 [rows]; 0 switches the n-gram rule off."""
     repetition: Tensor
     """Each sequence's repetition penalty: float32 [rows]; 1 switches it off."""
     prompt: Tensor

@@ -24,11 +24,11 @@ _QUICK_GELU = 1.702
 
 PostOp = Literal["none", "swish", "gelu", "gelu_tanh"]
 _GELUS: Final[Mapping[PostOp, tuple[str, str]]] = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh")}
-"""oneDNN's operation and its algorithm."""
+"""The name of the activation in oneDNN: its operation and its algorithm."""
 
 
 class CpuOps(Ops):
-    """Needs a torch with oneDNN.
+    """The operations of a CPU; they need a torch with oneDNN.
 
     Measured on an AMD EPYC with AVX-512 against `F.linear` (MKL): packed weights take a third of the time for the few
     rows of a decode step and 90 % of it for thousands; an activation or residual fused into the product costs nothing,
@@ -140,7 +140,7 @@ def _product_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _resize(image: Tensor, plan: ResizePlan) -> Tensor:
-    """Resize with Pillow itself: the definition, and on the host several times as fast as the same in torch."""
+    """Resize with Pillow itself: the definition, and on the host several times as fast as the reference in torch."""
     for height, width in plan:
         if image.shape[:2] != (height, width):
             source = Image.frombuffer("RGB", (image.shape[1], image.shape[0]), image.numpy(), "raw", "RGB", 0, 1)

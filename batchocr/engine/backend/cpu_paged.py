@@ -21,7 +21,7 @@ Place: TypeAlias = slice | Tensor
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the tokens of a step's sequences are, the same in every layer."""
+    """Where in the cache the tokens of a step's sequences are; the places are the same in every layer."""
 
     context: PagedContext
     by_sequence: Sequence[Place]
@@ -57,6 +57,7 @@ def _place(table: Sequence[int], length: int, block_size: int) -> Place:
 
 
 def _at(place: Place, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """x: [kv_heads, slots, head_dim]. Returns [1, kv_heads, tokens, head_dim]."""
+    """The keys or values of a sequence's tokens. x: [kv_heads, slots, head_dim]. Returns [1, kv_heads, tokens,
+    head_dim]."""
     found = x[:, place] if isinstance(place, slice) else x.index_select(1, place)
     return found.unsqueeze(0).to(dtype)

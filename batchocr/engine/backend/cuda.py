@@ -28,13 +28,14 @@ from batchocr.errors import UsageError
 from batchocr.processes.engine_messages import KernelChoice
 
 _ALIGNED_VALUES = 8
-"""Values of bfloat16 in 16 bytes."""
+"""How many values of bfloat16 are in 16 bytes, to which addresses are aligned."""
 
 BiasActivation = Callable[[Tensor, Tensor], Tensor]
-"""(product, bias) → activation(product + bias), possibly in place."""
+"""A function of an activation: (product, bias) → activation(product + bias), possibly in place."""
 
 AddLayerNorm = Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
-"""(residual, product, weight, bias, eps) → residual + product, possibly in place of the residual, and its LayerNorm."""
+"""A function of a sum and its LayerNorm: (residual, product, weight, bias, eps) → residual + product, possibly in place
+of the residual, and its LayerNorm."""
 
 Rotary = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 RotaryStore = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -62,9 +63,9 @@ class CudaOps(Ops):
     sample: Sample
     patches: Patches
     choices: tuple[KernelChoice, ...] = ()
-    """How they were chosen."""
+    """How the operations were chosen, one choice for each."""
     fp8: Fp8Kernels | None = None
-    """For linear layers in fp8; None if there can be none."""
+    """The kernels for linear layers in fp8; None if there can be none."""
     in_fp8: bool = False
     """Whether linear layers are in fp8. A norm of a sum, or an activation, that comes before one then quantises its
     rows in the same pass."""
@@ -125,7 +126,8 @@ class CudaOps(Ops):
 
 
 class PlainLinear:
-    """cuBLAS. Without a bias, the product is added to the residual where it lies; `torch.addmm` would copy it first.
+    """A linear layer by cuBLAS. Without a bias, the product is added to the residual where it lies; `torch.addmm` would
+    copy it first.
 
     A weight whose rows are not whole multiples of 16 bytes (588 values in the patch projection) is padded with zeros,
     because cuBLAS has only slow kernels for others; so is each input, in a pass over it.
@@ -149,7 +151,7 @@ class PlainLinear:
 
 @dataclass(frozen=True, slots=True)
 class _CudaMlp:
-    """The inner layer runs without its bias: the activation adds it in its own pass."""
+    """An MLP whose inner layer runs without its bias: the activation adds it in its own pass."""
 
     inner: Linear
     inner_bias: Tensor

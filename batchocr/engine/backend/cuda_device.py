@@ -14,8 +14,8 @@ from batchocr.errors import EngineError
 
 _WARM_UP_RUNS = 2
 _HEAD_START_CYCLES = 2_000_000
-"""About a millisecond for which the GPU is kept busy before it is timed, so that the host is ahead of it: otherwise
-launching, which a graph does without, would count."""
+"""How many cycles the GPU is kept busy before it is timed, about a millisecond, so that the host is ahead of it:
+otherwise launching, which a graph does without, would count."""
 
 
 class CudaMark(Mark):
@@ -40,7 +40,7 @@ class CudaMark(Mark):
 
 
 class CudaDevice(Device):
-    """Work is queued in streams, and done later.
+    """An NVIDIA GPU, on which work is queued in streams, and done later.
 
     Decoding runs on a high-priority stream, so that its small kernels run between those of the vision stage, which fill
     the device. How far they get there depends on the GPU and its libraries, so there is one decode step to each slice
@@ -49,10 +49,11 @@ class CudaDevice(Device):
 
     max_unread = 1
     vit_slice_flop_per_sequence = 1e10
-    """A dense page is 32 TFLOP of the ViT and 1,480 tokens: so steps are half full wherever their kernels run."""
+    """Floating-point operations in a slice of the ViT, for each sequence that a decode step may have. A dense page is
+    32 TFLOP of the ViT and 1,480 tokens: so steps are half full wherever their kernels run."""
 
     def __init__(self, device: torch.device, *, one_stream: bool = False, graphs: bool = True) -> None:
-        """one_stream: have the stages take turns on one stream. graphs: whether to capture any."""
+        """one_stream: have the stages take turns on one stream. graphs: whether to capture graphs."""
         super().__init__(device)
         self._has_graphs = graphs
         torch.cuda.set_device(device)
@@ -119,7 +120,7 @@ class CudaDevice(Device):
         return replay
 
     def _leave_capture(self, graph: torch.cuda.CUDAGraph, pool: Any, reason: str) -> None:
-        """After a capture that failed. Raises EngineError if nothing else works any more."""
+        """Clear up after a capture that failed. Raises EngineError if nothing else works any more."""
         self._failed_graph = graph  # torch's allocators go on asking it whether it is capturing
         with suppress(RuntimeError):  # where torch has done so itself
             # Otherwise memory used on two streams would not be freed before the capture is over, which it never is.

@@ -39,20 +39,22 @@ _MAX_OUTPUT = 64
 ROWS = 4000
 _GRAPHS = "decoding in a CUDA graph"
 _TABLE_COLUMNS = 512
-"""What a run's block tables have, for sequences of 32,768 tokens: kernels divide their work by this, however few blocks
-are in use."""
+"""The columns of a run's block tables, for sequences of 32,768 tokens: kernels divide their work by this, however few
+blocks are in use."""
 _PATCHES = [5476, 216, 1512, 864, 432, 2808, 216, 432, 432, 648, 432, 216, 3672, 432, 112]
-"""Of each image in a ViT batch: a dense page's, its layout first."""
+"""The number of patches of each image in a ViT batch: a dense page's, its layout first."""
 _DECODED_ROWS = [128, 256]
-"""Sequences in the decode steps whose times are added up."""
+"""The numbers of sequences in the decode steps whose times are added up."""
 _SAMPLED_ROWS = 256
 FP8_OPERATIONS = ("fp8 linear", "fp8 add_layer_norm", "fp8 gelu")
 _FP8_STEP = 0.08
-"""Relative to the largest value: one step of fp8 there. A value between two may be rounded to either."""
+"""How far fp8 values may differ, relative to the largest value: one step of fp8 there. A value between two may be
+rounded to either."""
 
 
 class CudaTrials:
-    """Compares the candidates for one operation after the other, and records each choice in `choices`."""
+    """Compares the candidates for each operation, one operation after the other, and records each choice in
+    `choices`."""
 
     def __init__(
         self,

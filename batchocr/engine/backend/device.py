@@ -40,7 +40,8 @@ class Mark:
 
 
 class Device:
-    """A CPU, or any device that torch drives without our streams. `CudaDevice` in cuda_device.py is the other kind."""
+    """A CPU, or any device that torch drives without our streams. `CudaDevice` in cuda_device.py is the other kind of
+    device."""
 
     max_unread = 0
     """How many launched steps may be unread when the next is launched; 0 if a step is done when its call returns."""

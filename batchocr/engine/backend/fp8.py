@@ -16,13 +16,15 @@ LARGEST = 448.0
 """The largest value of float8_e4m3fn."""
 
 QuantizeRows = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""x [rows, width] → float8_e4m3fn of the same shape, float32 scales [rows, 1]."""
+"""A function that quantises rows: x [rows, width] → float8_e4m3fn of the same shape, float32 scales [rows, 1]."""
 
 AddLayerNormQuantize = Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
-"""(residual, product, weight, bias, eps) → the quantised LayerNorm of the sum, which is left in the residual."""
+"""A function of a sum and its LayerNorm: (residual, product, weight, bias, eps) → the quantised LayerNorm of the sum,
+which is left in the residual."""
 
 GeluBiasQuantize = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor]]
-"""(product, bias, quick) → quantised activation(product + bias), quick_gelu or gelu; the product may be overwritten."""
+"""A function of an activation: (product, bias, quick) → quantised activation(product + bias), quick_gelu or gelu; the
+product may be overwritten."""
 
 _ALIGNMENT = 16
 

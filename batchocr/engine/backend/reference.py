@@ -34,7 +34,8 @@ class Ops:
     name = "reference"
     kv_block_size = 16
     kv_heads_apart = False
-    """Whether a new cache stores each head's keys contiguously, and its values too. The shape is the same."""
+    """Whether a new cache stores each head's keys contiguously, and its values too; the cache's shape is the same
+    either way."""
     choices: tuple[KernelChoice, ...] = ()
     """What was chosen for each operation; empty if there was no choice."""
 
@@ -56,7 +57,8 @@ class Ops:
         return lambda x, residual=None: last(activate(first(x), activation), residual)
 
     def zeros(self, shape: Sequence[int], like: Tensor) -> Tensor:
-        """A large tensor, of which not all may ever be written to. like: of the same dtype, on the same device."""
+        """A large tensor, of which not all may ever be written to. like: a tensor of the same dtype, on the same
+        device."""
         return like.new_zeros(shape)
 
     def patches(
@@ -142,7 +144,7 @@ class Ops:
         return total, self.layer_norm(total, norm.weight, norm.bias, eps)
 
     def with_fp8(self) -> Ops:
-        """The same operations with linear layers in fp8. Raises UsageError if there are none."""
+        """These operations with linear layers in fp8. Raises UsageError if there are no kernels for that."""
         raise UsageError("--vit-dtype fp8 needs an NVIDIA GPU, --backend cuda and --dtype bfloat16")
 
     def sample(self, logits: Tensor, index: Tensor, rows: SamplerRows, longest: int, /) -> tuple[Tensor, Tensor]:

@@ -30,9 +30,9 @@ class Taps:
     """What each output value along a side is made of."""
 
     starts: NDArray[np.int32]
-    """Where it starts reading: [out_size]."""
+    """Where each output value starts reading: [out_size]."""
     weights: NDArray[np.int32]
-    """Its weights scaled by 2^22, padded with zeros: [max taps, out_size]."""
+    """The weights of each output value scaled by 2^22, padded with zeros: [max taps, out_size]."""
 
 
 @lru_cache(maxsize=2048)
@@ -60,7 +60,7 @@ def resizes_rows_first(before: Size, after: Size) -> bool:
 
 
 def resize_bicubic(image: Tensor, height: int, width: int) -> Tensor:
-    """image: uint8 [h, w, 3]. Returns uint8 [height, width, 3] on the same device."""
+    """The image in another size. image: uint8 [h, w, 3]. Returns uint8 [height, width, 3] on the same device."""
     rows_first = resizes_rows_first((image.shape[0], image.shape[1]), (height, width))
     for resize_rows in (rows_first, not rows_first):
         if resize_rows and image.shape[0] != height:

@@ -32,15 +32,15 @@ the host's time for that is not measured."""
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[Operation]):
-    """One implementation."""
+    """One implementation of an operation."""
 
     name: str
     load: Callable[[], Operation]
-    """Imports what it needs; what it raises is why the candidate is rejected."""
+    """A function that imports what the candidate needs; what it raises is why the candidate is rejected."""
 
 
 def triton_kernel(module: str, name: str) -> Candidate[Any]:
-    """A kernel of ours, which is imported when it is tried."""
+    """A candidate that is a kernel of ours, which is imported when it is tried."""
     return Candidate("triton", lambda: getattr(import_module(f"batchocr.engine.backend.kernels.{module}"), name))
 
 
@@ -52,7 +52,7 @@ class Trial(Generic[Operation]):
     candidates: Sequence[Candidate[Operation]]
     reference: Operation
     run: Callable[[Operation], Outputs]
-    """Runs the operation on a small case, with equal inputs each time."""
+    """A function that runs the operation on a small case, with equal inputs each time."""
     max_error: float
     """The largest acceptable difference from the reference, relative to the reference's largest value."""
     needed_for: str = ""
@@ -92,8 +92,8 @@ def unwanted() -> list[str]:
 def _try(
     trial: Trial[Operation], seconds_of: Callable[[Operation], float]
 ) -> tuple[dict[str, tuple[float, float, Operation]], dict[str, str]]:
-    """Seconds, error and operation of each candidate that is right; why each of the others is not. Raises EngineError
-    if one has broken the device for this process."""
+    """Seconds, error and operation of each candidate that is right, and why each wrong one is not. Raises EngineError
+    if a candidate has broken the device for this process."""
     left_out = unwanted()
     expected = trial.run(trial.reference)
     right: dict[str, tuple[float, float, Operation]] = {}

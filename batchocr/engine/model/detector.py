@@ -46,10 +46,10 @@ class Detector:
                     "of which it may need some: compare it with the original's"
                 ) from error
         self.flop_per_image = float(counter.get_total_flops())
-        """What it computes for a page, in floating-point operations."""
+        """What the detector computes for a page, in floating-point operations."""
 
     def detect(self, images: Sequence[Pixels]) -> Tensor:
-        """What is found in each image: see `candidates`. On the device."""
+        """What is found in each image, on the device: see `candidates`."""
         return candidates(*self.outputs(images))
 
     def outputs(self, images: Sequence[Pixels]) -> tuple[Tensor, Tensor, Tensor]:
@@ -100,8 +100,8 @@ def prepared(pixels: Tensor) -> Tensor:
 
 
 def candidates(logits: Tensor, boxes: Tensor, order_logits: Tensor) -> Tensor:
-    """As many pairs of box and class as there are queries, the likeliest first: float32 [images, queries, 7], columns
-    score, class, x0, y0, x1, y1 in shares of the image, place in reading order.
+    """The likeliest pairs of box and class, as many as there are queries, the likeliest first: float32 [images,
+    queries, 7], columns score, class, x0, y0, x1, y1 in shares of the image, place in reading order.
 
     logits: [images, queries, classes]. boxes: [images, queries, 4], centre and size. order_logits: [images, queries,
     queries]; of each pair of queries, how sure it is that the first comes before the second.

@@ -20,7 +20,7 @@ from batchocr.errors import ModelError
 from batchocr.planning.architecture import LanguageShape
 
 _Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(q, k, v, this layer's cache) → attended q; k and v are already in the cache."""
+"""A function of attention: (q, k, v, this layer's cache) → attended q; k and v are already in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class LanguageModel:
         return stored.permute([order.index(axis) for axis in range(6)])
 
     def embed(self, token_ids: Tensor) -> Tensor:
-        """token_ids: int64 [tokens]. Returns [tokens, width]."""
+        """The embeddings of tokens. token_ids: int64 [tokens]. Returns [tokens, width]."""
         return F.embedding(token_ids, self._embeddings)
 
     def prefill(self, x: Tensor, positions: Tensor, slots: Tensor, segments: Segments, cache: Tensor) -> Tensor:

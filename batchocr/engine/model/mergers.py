@@ -15,7 +15,8 @@ from batchocr.engine.model.weights import WeightReader
 from batchocr.planning.architecture import Merger, VisionShape
 
 Merge: TypeAlias = Callable[[Tensor], Tensor]
-"""Takes normed patches [patches, width], in merge squares; returns [patches / merge_size², out_width]."""
+"""A function that merges patches. Takes normed patches [patches, width], in merge squares; returns [patches /
+merge_size², out_width]."""
 
 _NORM_EPS: Final = 1e-5
 

@@ -14,7 +14,7 @@ from batchocr.engine.backend.reference import Ops
 from batchocr.planning.architecture import ImageLimits, VisionShape
 
 PatchGrid = tuple[int, int]
-"""Rows and columns of patches."""
+"""The rows and columns of patches of an image."""
 
 _MAX_ASPECT_RATIO = 200
 

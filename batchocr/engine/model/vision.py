@@ -24,7 +24,7 @@ from batchocr.engine.model.weights import WeightReader
 from batchocr.planning.architecture import ImageLimits, VisionShape
 
 GREY = 128
-"""Taken from every byte before the patch projection; the differences are exact in bfloat16."""
+"""The level taken from every byte before the patch projection; the differences are exact in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)

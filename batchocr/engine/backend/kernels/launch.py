@@ -14,7 +14,7 @@ from triton.compiler import CompiledKernel
 from triton.runtime import JITFunction
 
 _ALIGNMENT = 16
-"""Triton compiles for pointers aligned to this many bytes, and again for any that are not."""
+"""The alignment of pointers, in bytes, for which Triton compiles; it compiles again for pointers without it."""
 
 
 class Constants:

@@ -47,7 +47,7 @@ def add_layer_norm_(
 
 @functools.cache
 def row_constants(width: int) -> Constants:
-    """Of a program per row: a power of two holds it."""
+    """The launch constants of a program per row, which a power of two holds."""
     assert width <= 8192
     block = triton.next_power_of_2(width)
     warps = max(1, block // (32 * _VALUES_A_THREAD))

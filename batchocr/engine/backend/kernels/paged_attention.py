@@ -62,7 +62,7 @@ def paged_attention(q: Tensor, cache: Tensor, context: PagedContext) -> Tensor:
 
 @functools.cache
 def _constants(head_dim: int, block_size: int, heads: int, kv_heads: int) -> tuple[Constants, Constants]:
-    """Those of the two launches."""
+    """The constants of the two launches."""
     group = heads // kv_heads
     shared = {
         "HEAD_DIM": head_dim,

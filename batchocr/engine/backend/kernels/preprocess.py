@@ -56,7 +56,7 @@ def _constants(patch_size: int, merge_size: int, fields: int, tile: int) -> Cons
 
 
 def _upload_pixels(images: Sequence[Tensor], device: torch.device) -> Tensor:
-    """All images, one after the other: uint8 [values]."""
+    """The pixels of all images, one after the other, on the device: uint8 [values]."""
     num_values = sum(image.numel() for image in images)
     staging = torch.empty(num_values, dtype=torch.uint8, pin_memory=device.type == "cuda")
     torch.cat([image.flatten() for image in images], out=staging)

@@ -24,7 +24,7 @@ class Launch:
     """Passes that run in parallel."""
 
     passes: NDArray[np.int64]
-    """[passes, 12], see `_describe`."""
+    """The passes of a launch as numbers: [passes, 12], see `_describe`."""
     tiles: NDArray[np.int32]
     """The pass that each tile belongs to."""
 
@@ -36,7 +36,7 @@ class BatchPlan:
     scratch_bytes: int
     patch_bytes: int
     table: NDArray[np.int32]
-    """All taps."""
+    """The taps of all images."""
     launches: list[Launch]
 
 
@@ -65,9 +65,10 @@ class _Pass:
     before: Size
     after: Size
     source: int
-    """Its first byte among the pixels of the images, or in the scratch memory after an earlier pass."""
+    """The first byte of what is resized, among the pixels of the images, or in the scratch memory after an earlier
+    pass."""
     destination: int
-    """Its first byte in the scratch memory, or among the patches if this is the image's last pass."""
+    """The first byte of the result, in the scratch memory, or among the patches if this is the image's last pass."""
     is_last: bool
 
 
@@ -93,7 +94,7 @@ class _TapTable:
 
 
 def _changes(size: Size, plan: ResizePlan) -> list[tuple[Size, Size]]:
-    """The sizes before and after each pass; one pass that changes nothing if there is nothing to resize."""
+    """The sizes before and after each pass; a single pass that changes nothing if there is nothing to resize."""
     changes = []
     for target in plan:
         between = (target[0], size[1]) if resizes_rows_first(size, target) else (size[0], target[1])

@@ -95,7 +95,8 @@ def _heads(HEADS: tl.constexpr, HALF: tl.constexpr, HEADS_BLOCK: tl.constexpr, H
 
 @triton.jit
 def _turn(at, exists, cos, sin, HALF: tl.constexpr):
-    """Rotate the values at these addresses and return them. A thread stores only where it loaded, so none is lost."""
+    """Rotate the values at these addresses and return them. A thread stores only where it loaded, so no value is
+    lost."""
     first = tl.load(at, mask=exists, other=0.0).to(tl.float32)
     second = tl.load(at + HALF, mask=exists, other=0.0).to(tl.float32)
     turned_first = first * cos - second * sin

@@ -88,7 +88,7 @@ def better(score, token, logit, other_score, other_token, other_logit):
 
 @triton.jit
 def _best_of(score, token, logit, end):
-    """The best of a block."""
+    """The best score of a block, its token, and that token's logit."""
     best = tl.max(score, axis=0)
     best_token = tl.min(tl.where(score == best, token, end), axis=0)
     return best, best_token, tl.max(tl.where(token == best_token, logit, -float("inf")), axis=0)
