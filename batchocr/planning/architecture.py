@@ -15,15 +15,16 @@ Renaming: TypeAlias = Sequence[tuple[str, str]]
 """What stored names begin with, and what ours begin with instead; the first that fits counts. N: a layer's number."""
 
 VisionActivation = Literal["quick_gelu", "gelu_tanh", "silu_mul"]
-"""Of the ViT's MLP: behind one inner layer, or between a gate and one. gelu_tanh: the GELU's approximation."""
+"""The activation of the ViT's MLP: behind one inner layer, or between a gate and one. gelu_tanh: the GELU's
+approximation."""
 Merger = Literal["mlp", "normed_mlp", "downsample"]
-"""mlp: a LayerNorm, and an MLP over each square of patches. normed_mlp: the same behind a LayerNorm of the ViT's.
-downsample: an RMSNorm, a convolution over each square, and a gated MLP."""
+"""How patches become image tokens. mlp: a LayerNorm, and an MLP over each square of patches. normed_mlp: the same
+behind a LayerNorm of the ViT's. downsample: an RMSNorm, a convolution over each square, and a gated MLP."""
 
 Normalisation: TypeAlias = tuple[tuple[float, float, float], tuple[float, float, float]]
 """Mean and standard deviation of red, green and blue from 0 to 1."""
 CLIP: Final[Normalisation] = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-"""That of most vision models."""
+"""The mean and deviation of CLIP, which most vision models use."""
 
 _LARGEST_PAGE = 3500 * 3500
 """Pixels of the largest page there is: no sound model has pages enlarged beyond it."""
@@ -31,19 +32,19 @@ _LARGEST_PAGE = 3500 * 3500
 
 @dataclass(frozen=True, slots=True)
 class VisionShape:
-    """The ViT."""
+    """The shape of the ViT."""
 
     activation: VisionActivation
     norm_eps: float
     has_rms_norms: bool
-    """Whether its norms are RMSNorms; LayerNorms otherwise."""
+    """Whether the ViT's norms are RMSNorms; LayerNorms otherwise."""
     has_patch_bias: bool
     """Whether the patch projection has a bias."""
     has_qk_norms: bool
     """Whether queries and keys are normed, head by head, before they rotate."""
     merger: Merger
     merger_width: int
-    """Of its MLP, inside."""
+    """The inner width of the merger's MLP."""
     depth: int
     width: int
     num_heads: int
@@ -53,7 +54,7 @@ class VisionShape:
     patch_size: int
     merge_size: int
     temporal_patch_size: int
-    """Frames in a patch; with one, the patch projection has no dimension for them."""
+    """Frames in a patch; with one, the patch projection has no dimension for frames."""
     in_channels: int
     rope_theta: float
     positions_side: int = 0
@@ -75,7 +76,7 @@ class VisionShape:
 
 @dataclass(frozen=True, slots=True)
 class LanguageShape:
-    """The language model."""
+    """The shape of the language model."""
 
     num_layers: int
     width: int
@@ -107,9 +108,9 @@ class LanguageShape:
 
 
 ResizeRule = Literal["single frame", "raised sides", "two frames"]
-"""How an image is brought within its limits. single frame: they are the image's. raised sides: the same, but sides
-shorter than an image token's are brought to that first, one after the other. two frames: the limits are those of a
-video of two such images, and an image with a side shorter than an image token's is enlarged first."""
+"""How an image is brought within its limits. single frame: the limits are those of the image. raised sides: as single
+frame, but sides shorter than an image token's are brought to that first, one after the other. two frames: the limits
+are those of a video of two such images, and an image with a side shorter than an image token's is enlarged first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,10 @@ class ImageLimits:
     """How images become patches."""
 
     min_pixels: int
-    """After the resize, as `max_pixels`."""
+    """The fewest pixels that an image has after the resize."""
     max_pixels: int
     mean: tuple[float, float, float]
-    """Of red, green and blue from 0 to 1, as `std`."""
+    """The mean of red, green and blue, each from 0 to 1."""
     std: tuple[float, float, float]
     resize: ResizeRule = "single frame"
 
@@ -152,17 +153,17 @@ class DetectorUse:
     types: tuple[str, ...] = ("pp_doclayout_v2", "pp_doclayout_v3")
     """The model_type of each that can be named."""
     least_score: float = 0.5
-    """Of what a detector finds, for it to count."""
+    """The least score with which what a detector finds counts."""
     least_scores: Mapping[str, float] = field(default_factory=dict)
-    """The same for labels that have their own."""
+    """The least scores of labels that have one of their own, in place of `least_score`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A checkpoint, as far as its JSON files say what it is."""
+    """What the JSON files of a checkpoint say of it."""
 
     family: str
-    """The `model_type` of its config.json, a key of `planning/families`."""
+    """The `model_type` of the checkpoint's config.json, a key of `planning/families`."""
     vision: VisionShape
     language: LanguageShape
     images: ImageLimits
@@ -192,7 +193,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
 
 
 def refuse_quantised(*parts: Mapping[str, Any]) -> None:
-    """Raises ModelError if weights are not what they stand for: such a checkpoint would load, and answer with
+    """Raises ModelError if weights are not stored as what they stand for: such a checkpoint would load, and answer with
     nonsense."""
     if any(part.get("quantization_config") for part in parts):
         raise ModelError(
@@ -273,7 +274,7 @@ def read_image_limits(
     usual: tuple[int, int] = (56 * 56, 28 * 28 * 1280),
     normalisation: Normalisation | None = None,
 ) -> ImageLimits:
-    """The preprocessor's limits and normalisation. Raises ModelError if they are not ours to follow.
+    """The preprocessor's limits and normalisation. Raises ModelError if we cannot follow them.
 
     usual: the limits of a preprocessor that names none, as in transformers. Both common forms are read: `min_pixels`
     and `max_pixels`, or `size.shortest_edge` and `size.longest_edge`. normalisation: of the family, if it has but one.

@@ -55,7 +55,7 @@ def find_checkpoint(name: str, revision: str | None, option: str = "--model") ->
 
 
 def weight_files(folder: Path) -> list[str]:
-    """Names of the checkpoint's safetensors files: those in the index only where there is no single one, as in
+    """Names of the checkpoint's safetensors files: the files in the index only where there is no single file, as in
     transformers. Raises ModelError if there are none, or if one is missing."""
     is_sharded = not (folder / _FILE).is_file() and (folder / _INDEX).exists()
     names = _files_in_index(folder) if is_sharded else [_FILE]
@@ -114,7 +114,7 @@ def fingerprints(folder: Path, begun: str | None = None) -> tuple[str, str]:
 
 
 def _fingerprint(folder: Path, names: Sequence[str]) -> str:
-    """A hash of samples; a change between them leaves it as it is.
+    """A hash of samples of the checkpoint's files; a change between the samples leaves it as it is.
 
     It covers the small files of these names, and of every weight file the length and the first megabyte of every 64,
     the header among them: 2.4 GB take well under a second.

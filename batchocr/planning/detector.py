@@ -12,7 +12,7 @@ from batchocr.planning.architecture import read_json
 from batchocr.planning.checkpoint_files import find_checkpoint, fingerprints, stored_dtype, weight_files
 
 _NAMES: Final = {"pp_doclayout_v2": "PP-DocLayoutV2", "pp_doclayout_v3": "PP-DocLayoutV3"}
-"""By the model_type of a checkpoint."""
+"""The names of detectors, by the model_type of a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,15 @@ class DetectorFiles:
 
     folder: str = ""
     fingerprint: str = ""
-    """See `checkpoint_files.fingerprints`."""
+    """The fingerprint of the detector's files, see `checkpoint_files.fingerprints`."""
     weight_bytes: int = 0
-    """Of its weights in float32, which they are loaded in."""
+    """The bytes of the detector's weights in float32, which they are loaded in."""
 
 
 def find_detector(name: str | None, begun: str | None = None, types: Sequence[str] = tuple(_NAMES)) -> DetectorFiles:
-    """name: a folder, or owner/name or owner/name@revision on Hugging Face; None for no detector. begun: the
-    fingerprint in rows that are there. types: those that fit the model. Raises ModelError."""
+    """The detector's files, found or downloaded. name: a folder, or owner/name or owner/name@revision on Hugging Face;
+    None for no detector. begun: the fingerprint in rows that are there. types: those that fit the model. Raises
+    ModelError."""
     if name is None:
         return DetectorFiles()
     model, revision = name, None

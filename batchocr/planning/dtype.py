@@ -12,12 +12,12 @@ from batchocr.machine import multiplies_bfloat16
 from batchocr.processes.engine_messages import DeviceFound
 
 VALUE_BYTES: Final[dict[DType, int]] = {"float32": 4, "bfloat16": 2}
-"""Of a weight, and of a value in the KV cache."""
+"""The bytes of a weight, and of a value in the KV cache, by the data type."""
 
 _WORTH_IT = 1.1
 _LARGE_MODEL = 100_000_000
-"""Parameters. The layers of smaller models are too small to gain: the sample model (2.5 million) took 26 s instead of
-21 for four pages, on an AMD EPYC with AVX512-BF16."""
+"""The fewest parameters of a model that gains from bfloat16. The layers of smaller models are too small: the sample
+model (2.5 million) took 26 s instead of 21 for four pages, on an AMD EPYC with AVX512-BF16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class DTypeChoice:
     """The data type that a run reads in."""
 
     dtype: DType
-    """Never `auto`."""
+    """The data type that was chosen, never `auto`."""
     devices: tuple[str, ...]
-    """Those of the run that have it."""
+    """The devices of the run that have this data type."""
     remark: str = ""
-    """Why this one, for the log; empty if that is of no interest."""
+    """Why this data type was chosen, for the log; empty if that is of no interest."""
 
 
 def choose_dtype(
@@ -75,7 +75,7 @@ def _refusal(name: DType, found: DeviceFound) -> UsageError | OutputMismatchErro
 
 
 def _on_gpus(name: DType, begun_in: DType | None, found: DeviceFound, *, has_bfloat16: bool) -> tuple[DType, str]:
-    """The type, and why this one. has_bfloat16: whether any of them has it."""
+    """The data type for GPUs, and why this one. has_bfloat16: whether any GPU computes in bfloat16."""
     if name != "auto":
         return name, ""
     if not has_bfloat16:
@@ -86,7 +86,7 @@ def _on_gpus(name: DType, begun_in: DType | None, found: DeviceFound, *, has_bfl
 
 
 def _on_cpu(name: DType, begun_in: DType | None, speedup: float | None, stored: str) -> tuple[DType, str]:
-    """The type, and why this one. speedup: in bfloat16; None if nothing can be gained."""
+    """The data type for CPUs, and why this one. speedup: in bfloat16; None if nothing can be gained."""
     if name != "auto":
         return name, ""
     if begun_in is not None:
@@ -102,7 +102,8 @@ def _on_cpu(name: DType, begun_in: DType | None, speedup: float | None, stored: 
 
 
 def bfloat16_remark(speedup: float | None) -> str:
-    """What the units of a CPU are good for, without a model to read; empty if it has none. speedup: None likewise."""
+    """What bfloat16 on a CPU is good for, without a model to read; empty if the CPU has no units for it. speedup: of
+    those units; None if there are none."""
     if speedup is None:
         return ""
     if speedup < _WORTH_IT:
@@ -111,7 +112,8 @@ def bfloat16_remark(speedup: float | None) -> str:
 
 
 def _as_begun(begun_in: DType, *, may_gain: bool) -> tuple[DType, str]:
-    """may_gain: whether a new output might be read in bfloat16 here."""
+    """The data type in which the output was begun, and why it stays. may_gain: whether a new output might be read in
+    bfloat16 here."""
     if begun_in == "float32":
         return "float32", "the output was begun in float32: continuing in it" if may_gain else ""
     slower = "" if multiplies_bfloat16() else ", more slowly than in float32, as this CPU has no units for it"

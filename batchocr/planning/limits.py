@@ -17,9 +17,9 @@ _PROMPT_TEXT_TOKENS = 256
 _KV_TOKENS_PER_SEQUENCE = 4096
 """How many a KV cache has at most, for each sequence in a full decode batch."""
 _LEAST_KV_TOKENS_PER_SEQUENCE = 2048
-"""How many it should have at least: those that decode dense pages have 900 on average, with prompt and image. Half of
-the most, because each set of default limits has at least twice the sequences of the next smaller one: so more memory
-never means a smaller cache."""
+"""How many tokens of the KV cache a sequence should have at least: sequences that decode dense pages have 900 on
+average, with prompt and image. Half of the most, because each set of default limits has at least twice the sequences of
+the next smaller one: so more memory never means a smaller cache."""
 _GIB = 1 << 30
 
 _CPU = EngineLimits(
@@ -34,8 +34,8 @@ _CPU = EngineLimits(
 )
 _SEQUENCES_PER_CORE = 8
 _CPU_SEQUENCES = (64, 32)
-"""What a CPU decodes at once if it has the cores and the memory; else 16, as measured with two cores. More rows take
-more arithmetic, which grows with the cores, for the same reading of the weights. Not measured."""
+"""How many sequences a CPU decodes at once if it has the cores and the memory; else 16, as measured with two cores.
+More rows take more arithmetic, which grows with the cores, for the same reading of the weights. Not measured."""
 _SMALL_GPU = replace(_CPU, vit_batch_size=128, embedding_queue_tokens=8_192, llm_batch_size=32)
 _MEDIUM_GPU = replace(
     _CPU,
@@ -57,8 +57,8 @@ _LARGE_GPU = replace(
 )
 _LARGEST_GPU = replace(_LARGE_GPU, embedding_queue_tokens=65_536, llm_batch_size=512, layout_batch_size=8)
 _GPUS = (_LARGEST_GPU, _LARGE_GPU, _MEDIUM_GPU, _SMALL_GPU)
-"""A GPU gets the first of these for which it has the memory, by calculation (see `_bytes_beside_kv`); or the last.
-Measured on an H100 and an H200 only."""
+"""The default limits of GPUs, the largest first. A GPU gets the first for which it has the memory, by calculation (see
+`_bytes_beside_kv`); or the last. Measured on an H100 and an H200 only."""
 
 
 def engine_limits(
@@ -130,7 +130,7 @@ class MemoryNeed:
 
 
 def memory_need(limits: EngineLimits, architecture: Architecture, value_bytes: int) -> MemoryNeed:
-    """By calculation. value_bytes: size of a value in the model's dtype."""
+    """The memory that a model needs, by calculation. value_bytes: size of a value in the model's dtype."""
     weights = num_parameters(architecture) * value_bytes
     return MemoryNeed(
         weights=weights,

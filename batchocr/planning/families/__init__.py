@@ -19,15 +19,15 @@ class Family:
     """A family of models."""
 
     name: str
-    """What a checkpoint of it is called in messages."""
+    """What a checkpoint of the family is called in messages."""
     read: Callable[[Path, Mapping[str, Any]], Architecture]
-    """Reads a checkpoint's configuration."""
+    """A function that reads a checkpoint's configuration."""
     protocol: str
     """The module in `pages/protocol/families` that asks the model and puts its answers together."""
     shapes: Shapes
-    """Of its best known checkpoint."""
+    """The shapes of the family's best known checkpoint."""
     refuses: Mapping[str, str] = field(default_factory=dict)
-    """Options, each with the value that makes no sense with this family, or was never tried."""
+    """The options with the value that the family refuses, because it makes no sense there, or was never tried."""
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
@@ -54,7 +54,7 @@ USUAL: Final = FAMILIES["qwen2_vl"]
 
 
 def shapes_of(architecture: Architecture) -> Shapes:
-    """The shapes of its two models."""
+    """The shapes of the ViT and the language model of a checkpoint."""
     return architecture.vision, architecture.language
 
 

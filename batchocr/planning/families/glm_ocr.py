@@ -61,11 +61,12 @@ SHAPES: Final = (
         has_branch_norms=True,
     ),
 )
-"""The published model's."""
+"""The shapes of the published model."""
 
 _PROMPT: Final = "Text Recognition:"
 _RENDERED: Final = f"[gMASK]<sop><|user|>\n<|begin_of_image|><|image|><|end_of_image|>{_PROMPT}<|assistant|>\n"
-"""As others quote its chat template: what is read with another one is refused rather than read by guess."""
+"""The prompt as others quote the model's chat template has it: a checkpoint with another template is refused rather
+than read by guess."""
 _PIXELS: Final = (112 * 112, 28 * 28 * 15_000)
 
 

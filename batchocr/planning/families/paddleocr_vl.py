@@ -69,13 +69,13 @@ SHAPES: Final = (
         has_branch_norms=False,
     ),
 )
-"""The published models'."""
+"""The shapes of the published models."""
 
 _PROMPT: Final = "OCR:"
 _RENDERED: Final = f"<|begin_of_sentence|>User: <|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>{_PROMPT}\nAssistant:"
 """What the chat templates make of the prompt, and then a space or a newline."""
 _MIN_PIXELS, _MAX_PIXELS = 112_896, 1_003_520
-"""Which the pipeline sets for every prompt, whatever the preprocessor says."""
+"""The limits that the pipeline sets for every prompt, whatever the preprocessor says."""
 _SURE: Final = ("display_formula", "inline_formula", "formula", "doc_title", "paragraph_title", "text", "vertical_text")
 _V2: Final = DetectorUse(
     "PaddlePaddle/PP-DocLayoutV2_safetensors",
@@ -85,11 +85,12 @@ _V2: Final = DetectorUse(
 )
 _V3: Final = DetectorUse("PaddlePaddle/PP-DocLayoutV3_safetensors", ("pp_doclayout_v3",), least_score=0.3)
 DETECTORS: Final[Mapping[str, DetectorUse]] = {" ": _V2, "\n": _V3}
-"""By what ends the prompt: of 1.0, and of 1.5 and 1.6."""
+"""The detector, by the character that ends the prompt: a space in 1.0, a newline in 1.5 and 1.6."""
 
 
 def _names() -> Renaming:
-    """Those of the published checkpoints, and those that transformers has for the same."""
+    """What the names of weights become: those of the published checkpoints, and those that transformers gives the same
+    weights."""
     layer = {
         "layer_norm1.": "norm1.",
         "layer_norm2.": "norm2.",

@@ -59,14 +59,14 @@ SHAPES: Final = (
         has_branch_norms=False,
     ),
 )
-"""MinerU2.5's."""
+"""The shapes of MinerU2.5."""
 
 NAMES: Final = (
     *(("model.visual.", "visual."), ("model.language_model.", "language_model."), ("model.lm_head.", "lm_head.")),
     *((name, name) for name in ("visual.", "language_model.", "lm_head.")),
     *((name, "language_model.") for name in ("model.", "")),
 )
-"""Older checkpoints store `visual.…` and `model.layers.…`, newer ones `model.visual.…` and
+"""The names of weights: older checkpoints store `visual.…` and `model.layers.…`, newer ones `model.visual.…` and
 `model.language_model.layers.…`."""
 
 
