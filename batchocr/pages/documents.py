@@ -26,7 +26,8 @@ _Open = Callable[..., RenderableDocument]
 _MAX_OPEN = 4
 _MAX_COPIES = 64
 _MAX_COPIED_BYTES = 128 * 2**20
-"""Copies are kept longer than documents are open, which are opened ahead: so many, if they have no more bytes."""
+"""The most bytes of copies that are kept, once there are as many copies as documents may be open: these are opened
+ahead."""
 _FETCH_SHARE = 0.8
 """The share of the page's time limit after which a fetch fails, so that its worker need not be killed."""
 
@@ -56,7 +57,7 @@ class DocumentCache:
         self._open_document = open_document
         self._fetch_s = _FETCH_SHARE * page_timeout_s
         self._open: OrderedDict[tuple[str, int, int], RenderableDocument] = OrderedDict()
-        """By path, size and mtime."""
+        """The open documents by path, size and mtime; the one used last is at the end."""
         self._copies: OrderedDict[str, _Copy] = OrderedDict()
 
     @contextmanager
@@ -86,11 +87,11 @@ class DocumentCache:
         return fingerprint(copy.path)[0], *copy.stored.version
 
     def is_doubted(self, path: str) -> bool:
-        """Whether it is an object whose copy does not fit its ETag."""
+        """Whether the document at this path is an object whose copy does not fit its ETag."""
         return path in self._copies and self._copies[path].stored.doubted
 
     def close(self) -> None:
-        """Close all documents, and delete their copies."""
+        """Close all documents, and delete the copies of their files."""
         for path in [*(path for path, *_ in self._open), *self._copies]:
             self._close(path)
 

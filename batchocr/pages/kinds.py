@@ -13,7 +13,7 @@ from typing import Final, Literal
 Role = Literal[
     "text", "heading", "list", "table", "formula", "number", "code", "figure", "caption", "footnote", "furniture"
 ]
-"""number: of a formula."""
+"""The role of a block on the page. number: of a formula."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,32 +21,32 @@ class Kind:
     """What a type of block is."""
 
     role: Role
-    """What all formats write it as. The lines of a list are items, those of code stay as they are. Furniture belongs to
-    the sheet of paper, and is left out of the text."""
+    """The role as which all formats write the block. The lines of a list are items, those of code stay as they are.
+    Furniture belongs to the sheet of paper, and is left out of the text."""
     level: int = 1
     """The level of a heading of which nothing else tells it."""
     of: frozenset[Role] = frozenset()
-    """What a caption or a footnote names as what it belongs to; nothing for one of the page."""
+    """The roles of what a caption or a footnote of this kind may belong to; empty for a footnote of the page."""
     holds: frozenset[str] = frozenset()
-    """Types of blocks around which it is a box; then it says nothing itself."""
+    """Types of blocks around which a block of this kind is a box; then it says nothing itself."""
     goes_on: bool = False
-    """Whether a page or a column may cut it in two."""
+    """Whether a page or a column may cut a block of this kind in two."""
     is_as_printed: bool = True
-    """Whether its content is the letters that stand there, lines joined."""
+    """Whether a block's content is the letters that stand on the page, lines joined."""
     has_formulas: bool = False
     """Whether some of what is code is formulas."""
     mineru: str = "paragraph"
-    """What MinerU calls it in its second content list."""
+    """What MinerU calls a block of this kind in its second content list."""
     docling: str = "text"
-    """Docling's label, where it is written as text."""
+    """Docling's label for a block of this kind, where it is written as text."""
     hocr: str = "ocr_line"
-    """hOCR's class of its lines."""
+    """hOCR's class for the lines of a block of this kind."""
     html: str = ""
-    """The class of its element in HTML."""
+    """The class of a block's element in HTML."""
 
     @property
     def is_paragraph(self) -> bool:
-        """Whether it is running text, which a page or a column may cut."""
+        """Whether a block of this kind is running text, which a page or a column may cut."""
         return self.role == "text" and self.goes_on
 
 
@@ -113,5 +113,6 @@ _UNKNOWN: Final = _KINDS["unknown"]
 
 
 def kind_of(type: str) -> Kind:
-    """What a type of block is; one that is not known is text, but none of which the PDF's own letters are taken."""
+    """The kind of a type of block; a type that is not known is text, but text of which the PDF's own letters are never
+    taken."""
     return _KINDS.get(type, _UNKNOWN)

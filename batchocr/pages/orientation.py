@@ -22,28 +22,30 @@ from batchocr.pages.protocol.revision import has_classifier
 
 _CLASSIFIER: Final = Path(__file__).with_suffix(".onnx")
 _SIDE: Final = 224
-"""Of the square that the classifier is shown, in px."""
+"""The side of the square that the classifier is shown, in px."""
 _MIDDLE: Final = 224 / 256
-"""How much of the short side of a picture it is shown, as it was trained."""
+"""The share of a picture's short side that the classifier is shown, as it was trained."""
 _MEAN: Final = np.array([0.485, 0.456, 0.406], np.float32)
 _DEVIATION: Final = np.array([0.229, 0.224, 0.225], np.float32)
-"""Those of ImageNet."""
+"""The standard deviation of the colours of ImageNet, which the classifier was trained with, as `_MEAN`."""
 
 _ENOUGH_LETTERS: Final = 100
 _MOST_OF_THEM: Final = 0.9
-"""So many letters tell how a page stands, if this share of them runs in one direction. But a page is not turned if any
-of its letters run upright: it has a table on its side, and a number."""
+"""The share of a page's letters that have to run in one direction if they are to tell how the page stands. But a page
+is not turned if any of its letters run upright: it has a table on its side, and a number."""
 
 _SURE: Final = 0.7
 """How likely a position has to be; the classifier never says more than 0.93."""
 _SURE_CLOSER: Final = 0.5
-"""How likely it has to be in both halves of a page that seems turned, on average: they seldom agree about pictures."""
+"""How likely a position has to be in both halves of a page that seems turned, on average: they seldom agree about
+pictures."""
 _LEAST_WRITING: Final = 0.03
-"""How much of its ink has to look like lines of writing: of figures less often does, of old newspapers 0.1."""
+"""The share of a page's ink that has to look like lines of writing: of figures less often does, of old newspapers
+0.1."""
 _CONTRAST: Final = 60
 """By how many levels ink differs from paper."""
 _MARGIN: Final = 8
-"""Around what is looked at closer, in px of the small picture."""
+"""The margin around what is looked at closer, in px of the small picture."""
 
 Picture = NDArray[np.uint8]
 Likely = NDArray[np.float32]
@@ -52,7 +54,7 @@ Likely = NDArray[np.float32]
 
 def orientation_of(page: Page) -> int | None:
     """By how many degrees, clockwise, the page has to be turned to stand upright: 0, 90, 180 or 270; None if that is
-    not sure. Takes nothing if its letters tell, some 10 ms of CPU if it seems upright, and else 30 to 70."""
+    not sure. Takes no time if the page's letters tell, some 10 ms of CPU if it seems upright, and else 30 to 70."""
     if (num_letters := sum(page.letters_run)) >= _ENOUGH_LETTERS:
         most, num_upright = max(page.letters_run), page.letters_run[0]
         is_whole = most >= _MOST_OF_THEM * num_letters and num_upright in (0, most)
@@ -87,7 +89,7 @@ def _likely(image: Image.Image) -> Likely:
 
 
 def _inked(image: Image.Image) -> Image.Image:
-    """What of a picture differs from its paper."""
+    """The parts of a picture that differ from its paper."""
     grey = image.convert("L")
     paper = float(np.median(np.asarray(grey)))
     box = grey.point([255 * (abs(level - paper) > _CONTRAST) for level in range(256)]).getbbox()

@@ -70,7 +70,7 @@ class PageWorker:
         self._new: deque[Task] = deque()
         self._answered: deque[Completions] = deque()
         self._in_work: dict[int, Reader] = {}
-        """Of the pages that wait for their completions."""
+        """The readers of the pages that wait for their completions, by task."""
         self._doc_id: str | None = None  # of the document being opened, once it is known
 
     def run(self) -> None:
@@ -94,7 +94,7 @@ class PageWorker:
             self._channel.wait()
 
     def _do(self, message: Task | Completions) -> None:
-        """Do a task, or go on with one, and say what came of it. Whatever goes wrong fails this task, and no other."""
+        """Do a task, or go on with it, and say what came of it. Whatever goes wrong fails this task, and no other."""
         self._doc_id = None
         try:
             outcome, pixels = self._outcome(message)
@@ -256,8 +256,8 @@ class PageWorker:
 
 
 def _with_facts(page: Page, reader: Reader, orientation: int | None, turn: int | None) -> Reader:
-    """The reader, whose reading then has what is known of the page itself too, and is in its frame. turn: by how many
-    degrees the page was turned for the reader."""
+    """The reader, changed so that its reading also has what is known of the page itself, and is in the frame of the
+    page as it is. turn: by how many degrees the page was turned for the reader."""
     (width, height), dpi, words, shortfalls = page.image.size, page.dpi, page.words, (page.lost, page.doubt)
     del page  # its pixels do not stay here while the model answers
     read = yield from reader

@@ -17,7 +17,7 @@ _CLOCKWISE: Final = {
 }
 _SHARE: Final = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?(?:e-?[0-9]{1,3})?"
 PICTURE_IN_TABLE: Final = re.compile(rf'<img src="(#bbox=(?:{_SHARE},){{3}}{_SHARE})"[^<>]*>')
-"""How a table refers to a picture within it, with the name of that: see `pages/protocol/families/mineru`."""
+"""The pattern of a picture within a table, with the name of the picture: see `pages/protocol/families/mineru`."""
 
 
 def turned_page(page: Page, degrees: int) -> Page:
@@ -26,8 +26,8 @@ def turned_page(page: Page, degrees: int) -> Page:
 
 
 def turned_back(reading: Reading, orientation: int) -> Reading:
-    """What was read of a page that had been turned clockwise by `orientation` degrees, in the page's own frame: its
-    blocks are turned the other way, and so is their angle."""
+    """What was read of a page that had been turned clockwise by `orientation` degrees, in the frame of the page as it
+    is: the blocks are turned the other way, and so is their angle."""
     return replace(
         reading,
         markdown=_with_pictures_turned(reading.markdown, 360 - orientation),
@@ -60,7 +60,7 @@ def box_named(name: str) -> Box:
 
 
 def _with_pictures_turned(text: str, degrees: int) -> str:
-    """The text, in whose tables pictures are named by where they are on the page turned clockwise."""
+    """The text with the pictures in its tables named by where they are on the page once it is turned clockwise."""
 
     def turned(found: re.Match[str]) -> str:
         shares = ",".join(f"{share:g}" for share in turned_box(box_named(found[1]), degrees))

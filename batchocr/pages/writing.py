@@ -11,7 +11,7 @@ from PIL import Image
 Marks = NDArray[np.bool_]
 
 _LEAST_WIDTH: Final = 3
-"""Of a piece of a line, in its heights."""
+"""The least width of a piece of a line, in its heights."""
 
 _DENSITY: Final = (0.12, 0.65)
 """The least and the largest share of a line's rectangle that is ink."""
@@ -21,10 +21,10 @@ _STROKE: Final = (1.0, 0.2)
 bar, a rule or a patch of a picture has longer runs."""
 
 _CONTRAST: Final = 64
-"""Levels by which ink differs from most of the page."""
+"""By how many levels ink differs from most of the page."""
 
 _STRIP: Final = 96
-"""Px across the strips in which letters that are hard to read are looked for."""
+"""The width of the strips in which letters that are hard to read are looked for, in px."""
 
 
 def lines_in(marks: Marks, strip_width: int) -> list[tuple[int, int]]:

@@ -3,4 +3,5 @@
 from typing import Final
 
 REVISION: Final = 5
-"""Goes up with every change here that may alter the pixels of a page, or whether its row says what is lost."""
+"""The revision of what this folder makes. It goes up with every change that may alter the pixels of a page, or whether
+its row says what is lost."""

@@ -26,24 +26,28 @@ from batchocr.storage.members import Member
 _NS: Final = 10**9
 _PIECE_BYTES, _MOST_BYTES = 1 << 20, 1 << 62
 _FIRST_TIME_S, _LAST_TIME_S = 315_532_800, 1 << 33
-"""From 1980 to 2242: another time is none. Tools that make equal archives of equal files set it to 1970, or to this."""
+"""The bounds between which a member's time is taken for one: 1980 and 2242. Tools that make equal archives of equal
+files set it to 1970, or to the first bound."""
 
 _MAX_RATIO: Final = 100
 _ALWAYS_ALLOWED_BYTES: Final = 1 << 30
-"""A member may be so large, however few bytes it takes in its archive."""
+"""The size that a member may always have, however few bytes it takes in its archive."""
 
 _END_BYTES, _LONG_END_BYTES = 22, 76
-"""Of a zip's last record, without its comment, and of the two before it if there are long numbers. Source: APPNOTE.TXT,
-4.3.14 to 4.3.16."""
+"""The length of a zip's last record, without its comment, and of the two records before it if there are long numbers.
+Source: APPNOTE.TXT, 4.3.14 to 4.3.16."""
 _DIRECTORY_HEADER: Final = struct.Struct("<5xB6x2H3L3H4x2L")
-"""Of a zip's member in the directory: the system that made it, time, date, checksum, packed size, size, the lengths of
-name, extra fields and comment, mode, offset. Source: APPNOTE.TXT, 4.3.12."""
+"""The entry of a zip's member in the directory: the system that made it, time, date, checksum, packed size, size, the
+lengths of name, extra fields and comment, mode, offset. Source: APPNOTE.TXT, 4.3.12."""
 _LOCAL_HEADER: Final = struct.Struct("<4s2xHH16xHH")
-"""Before a zip's member: magic, flags, method, and the lengths of two fields behind it. Source: APPNOTE.TXT, 4.3.7."""
+"""The header before a zip's member: magic, flags, method, and the lengths of two fields behind it. Source: APPNOTE.TXT,
+4.3.7."""
 _LONG_NUMBERS, _UNICODE_PATH, _IS_LONG = 0x0001, 0x7075, 0xFFFFFFFF
-"""Two extra fields, and what stands in place of a number that is in the first. Source: APPNOTE.TXT, 4.5.3 and 4.6.9."""
+"""Two numbers of extra fields, and what stands in place of a number that is in the first of these fields. Source:
+APPNOTE.TXT, 4.5.3 and 4.6.9."""
 _WITH_BACKSLASHES: Final = {0, 10, 11, 14}
-"""MS-DOS, and the file systems of Windows as APPNOTE.TXT, 4.4.2, numbers them, and Info-ZIP."""
+"""The systems whose names have backslashes: MS-DOS, and the file systems of Windows as APPNOTE.TXT, 4.4.2, numbers
+them, and Info-ZIP."""
 
 
 class Entry(NamedTuple):
@@ -51,7 +55,7 @@ class Entry(NamedTuple):
 
     member: Member
     kind: Literal["file", "link", "row"]
-    """Of a device, `link`; a `row` is a document whatever it is called."""
+    """What the member is: a device counts as `link`; a `row` is a document whatever it is called."""
 
 
 def zip_entries(file: BinaryIO, encoding: str) -> Iterator[Entry]:
@@ -106,7 +110,7 @@ def _zip_directory(file: BinaryIO) -> tuple[bytes, int]:
 
 
 def _extra_fields(data: bytes) -> Mapping[int, bytes]:
-    """The extra fields of a member by their numbers; empty ones for those that it has not."""
+    """The extra fields of a member by their numbers; empty for fields that it has not."""
     fields, place = defaultdict[int, bytes](bytes), 0
     while place + 4 <= len(data):
         number, length = struct.unpack_from("<2H", data, place)

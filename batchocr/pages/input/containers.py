@@ -47,16 +47,17 @@ _STEP_S: Final = 0.5
 _MAX_ENTRIES: Final = 10_000_000
 _UNPACKED_AT_ONCE: Final = 16 << 20
 _SYNCED_AT_ONCE: Final = 64
-"""Pieces, which are a GiB."""
+"""How many unpacked pieces are synced to the disk at a time: a GiB."""
 _LEAST_FREE_BYTES: Final = 1 << 30
-"""So much is left on the disk on which a compressed tar is unpacked."""
+"""How much is left free on the disk on which a compressed tar is unpacked."""
 
 _HEADER_BYTES: Final = 512
-"""Before a member of a zip: its header, name and extra fields, which are rarely more."""
+"""How much is read for what comes before a member of a zip: its header, name and extra fields, which are rarely
+more."""
 _LOCK_WAIT_S: Final = 0.1
 _CHANGED: Final = "the file that it is in changed: run again to read it as it is now"
 _CUT: Final = 255
-"""Letters of a name, from its end, that are left where a path is too long."""
+"""How many letters of a name, from its end, are left where a path is too long."""
 _LINK: Final = "links or devices in archives"
 
 
@@ -118,8 +119,8 @@ class Containers:
         return StoredObject(text, address.member.size, address.member.mtime_ns)
 
     def unpacking(self, path: str, version: tuple[int, int]) -> Iterator[None]:
-        """Unpack a container of this version if it is a compressed tar and that was not done: in short steps, as it may
-        take long. Raises ChangedError if it is of another version, or another PageError."""
+        """Unpack a container of this version if it is a compressed tar that was not unpacked yet: in short steps, as it
+        may take long. Raises ChangedError if it is of another version, or another PageError."""
         plain = self._plain(path, version)
         if plain != path and not os.path.exists(plain):
             yield from _unpack(path, version, Path(plain).parent)
@@ -133,8 +134,8 @@ class Containers:
 
 
 def _take(entry: Entry, members: list[Member], skipped: Counter[str]) -> None:
-    """Take a member for a document, or count it if it would be none in a folder. If its path is longer than any may be,
-    its number stands for the folders. Raises DamagedError."""
+    """Take a member for a document, or count it if it would be no document in a folder. If the member's path is longer
+    than a path may be, its number stands for the folders. Raises DamagedError."""
     name, ordinal = valid_text(entry.member.name), entry.member.ordinal
     if ordinal >= _MAX_ENTRIES:
         raise DamagedError(f"it has more than {_MAX_ENTRIES:,} members")

@@ -43,10 +43,11 @@ _NOT_SHOWN = 2 | 32
 """Flags of annotations that are hidden, or not for the screen. Source: PDF 1.7, table 165."""
 
 _MAX_UNPACKED = 64 << 20
-"""Bytes of images unpacked for one page, lowest object numbers first: 8 A4 pages in grey at 300 dpi, in 0.2 s."""
+"""The most bytes of images that are unpacked for one page, lowest object numbers first: 8 A4 pages in grey at 300 dpi,
+in 0.2 s."""
 
 _JPEG_RATIO = 10
-"""Bytes of pixels to a byte of JPEG, about."""
+"""About how many bytes of pixels there are to a byte of JPEG."""
 
 _PIECE = 1 << 20
 _FLUSHED = b"\0\0\xff\xff"
@@ -63,7 +64,7 @@ class _Object:
     is_form: bool
     may_have_odd_ink: bool
     references: frozenset[int]
-    """The numbers of what is drawn with it."""
+    """The numbers of the objects that are drawn with this one."""
 
 
 class DrawnObjects:
@@ -129,7 +130,7 @@ class DrawnObjects:
         return references(value_text(self._document, page, "Contents")) if streams is None else streams
 
     def _appearances(self, page: int) -> set[int]:
-        """The page's annotations that are not there, and how the others that are shown look."""
+        """The annotations of the page that are not there, and how the others that are shown look."""
         found = set()
         for annotation in array_references(self._document, page, "Annots") or ():
             flags = resolved_text(self._document, annotation, "F")
@@ -152,7 +153,7 @@ class DrawnObjects:
         return seen
 
     def _object(self, number: int) -> _Object:
-        """An object; one whose stream is in another file is missing."""
+        """The object of this number; an object whose stream is in another file is missing."""
         if number not in self._objects:
             text = object_text(self._document, number)
             is_here = not self._document.xref_is_stream(number) or value_text(self._document, number, "F") == "null"

@@ -28,7 +28,7 @@ SUFFIXES = (
 """What counts as a document in a folder. A file that is itself an INPUT is read whatever its suffix."""
 
 EXPORT_RECORD: Final = ".batchocr-export.sqlite"
-"""The file in its folder by which an export knows what it has written."""
+"""The name of the file in an export's folder by which the export knows what it has written."""
 
 SEARCHABLE: Final = ".searchable.pdf"
 """How the names of PDFs end that an export has made."""
@@ -39,7 +39,7 @@ _EXPORTED = re.compile(
 """How the paths of files end that an export may have made."""
 
 _OF_A_RUN = re.compile(r".\.(parquet|jsonl)(\.journal|\.report\.json|\.meta\.json)?(\.[0-9a-f]{16}\.tmp)?$")
-"""A table, or a file that belongs to one."""
+"""The name of a table, or of a file that belongs to one."""
 
 _CUT = "cut by an export"
 _NONE, _OTHERS = "no suffix", "other suffixes"
@@ -77,7 +77,7 @@ class SkippedFiles:
 
 
 def kind_of(name: str) -> str:
-    """As what a file is counted that is no document."""
+    """The kind under which a file that is no document is counted."""
     if name.lower().endswith(SUFFIXES):
         return _CUT
     kind = os.path.splitext(name)[1].lower() or _NONE
@@ -103,7 +103,7 @@ class FolderEntry:
 
     path: str
     real: str | None
-    """Its path with links resolved; None if it is a link itself."""
+    """The entry's path with links resolved; None if the entry is a link itself."""
     members: list[FolderEntry] | None = None
     """What is found in a folder; None for a document."""
     error: OSError | None = None
@@ -180,6 +180,7 @@ def is_exported(path: str) -> bool:
 
 
 def exported_objects(uris: Collection[str]) -> set[str]:
-    """Those of the objects of a store that an export has made, if its record is among them: folders may be copied."""
+    """The objects of a store that an export has made, among these, if the export's record is among them too: folders
+    may be copied."""
     exports = tuple(uri.removesuffix(EXPORT_RECORD) for uri in uris if uri.endswith(f"/{EXPORT_RECORD}"))
     return {uri for uri in uris if _EXPORTED.search(uri) and uri.startswith(exports)}

@@ -27,7 +27,7 @@ class _Layout:
     """How the numbers of a TIFF are written."""
 
     start: bytes
-    """Its first bytes, up to the offset of its first directory."""
+    """The first bytes of the file, up to the offset of its first directory."""
     offset: struct.Struct
     num_entries: struct.Struct
     entry_bytes: int

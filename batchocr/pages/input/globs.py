@@ -31,7 +31,7 @@ class Bounds:
         self._real = os.path.realpath(folder)
         self._follow_symlinks = follow_symlinks
         self.outside: set[str] = set()
-        """The links that did, for one warning."""
+        """The links that led outside, for one warning."""
 
     def allow(self, path: str) -> bool:
         """Return whether what is at `path` may be looked at."""
@@ -98,7 +98,7 @@ def _match_part(match: _Match, parts: Sequence[str]) -> list[_Match]:
 
 
 def is_folder(item: os.DirEntry[str]) -> bool:
-    """Whether it is a folder, or a link to one. Raises OSError."""
+    """Whether the entry is a folder, or a link to one. Raises OSError."""
     return os.path.isdir(item.path) if item.is_symlink() else item.is_dir()  # is_dir() raises on a loop of links
 
 

@@ -48,7 +48,8 @@ _SIGNATURES = (
 )
 
 _OTHER_SIGNATURES = re.compile(rb"RIFF.{4}WEBP|.{4}ftyp(.{4}){0,9}avi[fs]", re.DOTALL)
-"""WebP; AVIF, which is one of the brands of its container. Source: ISO/IEC 14496-12, FileTypeBox."""
+"""The signatures of formats whose own is not at the start: WebP; AVIF, which is one of the brands of its container.
+Source: ISO/IEC 14496-12, FileTypeBox."""
 
 _CUT_OFF = "the file ends before it should: this page, and whatever came after it, is missing"
 
@@ -56,16 +57,16 @@ _OTHER_KIND = re.compile(r"unknown pixel mode|Unsupported BMP .*|cannot handle \
 """What Pillow and libtiff say of sound images whose pixels or encodings they do not know."""
 
 _SMALL_EDGE = 550
-"""Long side in px of an image decoded for `look`."""
+"""The long side of an image decoded for `look`, in px."""
 
 _NOT_SEEN = "the image has several colours, but nothing of them can be seen: it is transparent, or too faint"
 
 Image.WARN_POSSIBLE_FORMATS = True
-"""Pillow says in warnings why a file is of none of its formats."""
+"""Whether Pillow says in warnings why a file is of none of its formats."""
 
 
 class ImageDocument:
-    """An image file: a page for each of its frames. One more, not in num_frames, says that the file is cut off."""
+    """An image file: a page for each of its frames. One more page, not in num_frames, says that the file is cut off."""
 
     def __init__(self, path: str, format_name: str, num_frames: int = 1, *, complete: bool = True) -> None:
         self.format = format_name
@@ -115,7 +116,7 @@ class ImageDocument:
 
     @contextmanager
     def opened(self, page_index: int) -> Iterator[ImageFile.ImageFile]:
-        """The image; one of several frames stays open, as each is drawn on those before it."""
+        """The image of a page; an image of several frames stays open, as each frame is drawn on those before it."""
         if self._image is not None and self._image.tell() > page_index:
             self.close()
         with ExitStack() as at_the_end, refusals():
@@ -137,7 +138,7 @@ class ImageDocument:
 
 
 class TiffDocument(ImageDocument):
-    """A TIFF: a page for each of its directories but previews and masks, and one more if the file is cut off."""
+    """A TIFF: a page for each of its directories but previews and masks, and one more page if the file is cut off."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "TIFF")

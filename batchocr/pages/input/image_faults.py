@@ -20,29 +20,30 @@ _MAX_READ: Final = 1 << 16
 _MAX_SAID: Final = 200
 _OF_A_DECODER: Final = re.compile(r"^(\w+Decode\w*|TIFFFill\w+): .*|\w+ compression support is not configured", re.M)
 _UNNEEDED: Final = 8
-"""Bytes cut from a picture's end: a sound one cannot be decoded then, as encoders leave at most two unused."""
+"""How many bytes are cut from a picture's end: a sound picture cannot be decoded then, as encoders leave at most two
+unused."""
 
 _OTHER_LENGTH: Final = "its picture ends elsewhere than its data"
 PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _ANIMATION: Final = (b"acTL", b"fcTL", b"fdAT")
 _PNG_CHUNK_BYTES: Final = 12
-"""Of a chunk's length, name and checksum."""
+"""The bytes of a chunk's length, name and checksum."""
 
 JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
 END_OF_JPEG: Final = b"\xff\xd9"
-"""Ignored where there is one before."""
+"""The mark at the end of a JPEG, ignored where there is one before."""
 
 _PROGRESSIVE: Final = b"\xff\xc2"
 _FRAMES: Final = (b"\xff\xc0", b"\xff\xc1", b"\xff\xc2", b"\xff\xc3")
 """Markers of the header that has the size. Source: ITU-T T.81, table B.1."""
 _BLOCK_ENDED_TWICE: Final = "unsupported block indicator 00 in gif image"
-"""Some programs write such GIFs."""
+"""What Pillow says of a GIF whose block ends twice, as some programs write it."""
 
 _CORRUPT_JPEG: Final = re.compile(r"Corrupt JPEG data(?!: bad ICC)|Premature end|Inconsistent progression")
 """What libjpeg says of damage, among its words about formats that it does not read."""
 
 _JPEG_SHARE: Final = 8
-"""A JPEG is decoded at an eighth of its size, which leaves little to do but to unpack it."""
+"""The factor by which a JPEG is made smaller when it is decoded, which leaves little to do but to unpack it."""
 
 
 def fault_of_jpeg(data: bytes, size: tuple[int, int] | None = None) -> str | None:
@@ -75,8 +76,9 @@ def fault_found_by_mupdf(data: bytes) -> str | None:
 
 
 def fault_of_webp(chunk: bytes) -> str | None:
-    """Whether a picture can be decoded without the last bytes of its chunk, which a sound one cannot: libwebp reports
-    no wrong bits, but rarely reads as many as there are if some are wrong."""
+    """What is wrong with the picture in a chunk of a WebP: it can be decoded without the last bytes of the chunk, which
+    a sound one cannot. None if it cannot: libwebp reports no wrong bits, but rarely reads as many as there are if some
+    are wrong."""
     kind, body = chunk[:4], chunk[8:-_UNNEEDED]
     shorter = b"WEBP" + kind + len(body).to_bytes(4, "little") + body + bytes(len(body) & 1)
     try:
@@ -117,7 +119,7 @@ def _decoder_error(messages: str) -> str | None:
 
 
 def _said_by_mupdf(data: bytes) -> str | None:
-    """What MuPDF says of an image that it decodes too."""
+    """What MuPDF says of an image that it also decodes."""
     forget_warnings()
     try:
         pymupdf.Pixmap(data)

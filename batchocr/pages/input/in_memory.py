@@ -97,4 +97,4 @@ class _Memory:
             ) from error
         allow_open_files(descriptor + _OTHER_FILES)
         self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
-        """Leads to it, in this process and in others of the same user."""
+        """A path that leads to the content, in this process and in others of the same user."""

@@ -28,12 +28,12 @@ _LOOKS_AT_ONCE = 16
 
 
 class FoundInput(NamedTuple):
-    """A Document, and by what it is recognised."""
+    """A Document, and what it is recognised by."""
 
     real: str | int
     """The path with links resolved; the `id` of a Document that was given, whose `source` is to stay."""
     document: Document
-    """Under the `source` that it gets if no other has that."""
+    """The document, under the `source` that it gets if no other has that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _expand_glob(pattern: str, search: Search) -> Iterator[FoundInput]:
 
 
 def _count_exported(matches: Sequence[str], skipped: SkippedFiles) -> set[str]:
-    """Those of the files that an export has made."""
+    """The files that an export has made, among these; they are counted as skipped."""
     exported = list(filter(is_exported, matches))
     for folder, group in groupby(exported, key=os.path.dirname):
         skipped.count(os.path.realpath(folder), [os.path.basename(path) for path in group])
@@ -177,7 +177,7 @@ def _look_at(path: str, search: Search, *, is_plain: bool = False) -> Iterator[F
 
 
 def _look_at_file(path: str, search: Search, source: str = "", real: str | None = None) -> FoundInput:
-    """real: the path with links resolved, if its folder has shown that the file is there."""
+    """The file as an input. real: the path with links resolved, if its folder has shown that the file is there."""
     try:
         real = real or _resolved(path, search)
     except (FileNotFoundError, NotADirectoryError):

@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 
 _FLAGS = {0: (1, 3), **dict.fromkeys((4, 6, 7), (18, 3)), **dict.fromkeys((20, 22, 23), (17, 128))}
-"""Type of a segment → where its flags are, and which of them are drawn wrong together: symbols and text that have a
-Huffman code and are refined, halftones on black. Source of all numbers: ITU-T T.88, section 7."""
+"""Where a segment's flags are, and which flags are drawn wrong if all are set, by the segment's type: symbols and text
+that have a Huffman code and are refined, halftones on black. Source of all numbers: ITU-T T.88, section 7."""
 
 _HEAD_BYTES, _FLAGS_END = 6, 19
 

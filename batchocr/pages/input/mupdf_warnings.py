@@ -22,7 +22,7 @@ REFUSALS = (pymupdf.mupdf.FzErrorBase, RuntimeError, ValueError)
 and the C++ side's), and ValueError for a page that the document claims but does not have."""
 
 _OTHER_LENGTH = "PDF stream Length incorrect"
-"""Said of a stream that ends elsewhere than its dictionary says: mostly the dictionary is wrong."""
+"""MuPDF's warning of a stream that ends elsewhere than its dictionary says: mostly the dictionary is wrong."""
 
 _HARMLESS = re.compile(
     "|".join(
@@ -88,7 +88,7 @@ def forget_warnings() -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """MuPDF's own words, which FileDataError hides; they can quote the file, so odd bytes are escaped."""
+    """MuPDF's own words for an error, which FileDataError hides; they can quote the file, so odd bytes are escaped."""
     words = str(error.__cause__ or error).removesuffix("\n")
     return valid_text(re.sub(r"^code=\d+: ", "", words))
 

@@ -49,8 +49,8 @@ def documents_matching(pattern: str, skipped: SkippedFiles) -> list[StoredObject
 def _documents(
     below: Mapping[str, StoredObject], prefix: str, exported: Set[str], skipped: SkippedFiles
 ) -> dict[str, StoredObject]:
-    """Those that count as documents; the others are counted. below: objects by their paths below the prefix. exported:
-    URIs of what an export has made."""
+    """The objects that count as documents; the others are counted. below: objects by their paths below the prefix.
+    exported: URIs of what an export has made."""
     documents, others = dict[str, StoredObject](), defaultdict[str, list[str]](list)
     for path, found in below.items():
         folder, _, name = path.rpartition("/")

@@ -16,7 +16,7 @@ _MOST_FONTS: Final = 3
 
 
 def odd_ink(drawn: pymupdf.DisplayList) -> list[str]:
-    """What is odd, in words. drawn: what the page was drawn from. Takes some milliseconds."""
+    """What is odd about the ink of a page, in words. drawn: what the page was drawn from. Takes some milliseconds."""
     device = _InkDevice()
     try:
         mupdf.fz_run_display_list(
@@ -40,7 +40,7 @@ class _InkDevice(mupdf.FzDevice2):  # type: ignore[misc]  # PyMuPDF has no types
         for name in ("fill_text", "stroke_text", "fill_path", "stroke_path"):
             getattr(self, f"use_virtual_{name}")()
         self.blank: Counter[str] = Counter()
-        """How many letters, by the name of their font."""
+        """How many letters are left blank, by the name of their font."""
         self.has_none = False
 
     def fill_text(self, _ctx: Any, text: Any, *how: Any) -> None:

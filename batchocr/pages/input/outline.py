@@ -15,8 +15,8 @@ _MAX_TITLE = 1000
 
 
 class PdfFile(pymupdf.Document):  # type: ignore[misc]  # PyMuPDF has no types
-    """A document as PyMuPDF opens it, but without its outline: MuPDF loads that by recursion, and 100,000 entries
-    within one another end the process."""
+    """A PDF as PyMuPDF opens it, but without its outline: MuPDF loads that by recursion, and 100,000 entries within one
+    another end the process."""
 
     def _loadOutline(self) -> pymupdf.Outline | None:
         # What is no PDF has to be asked: MuPDF reads it only now, and looking for its title ended the process.
@@ -62,7 +62,7 @@ def _cut(document: pymupdf.Document) -> None:
 
 
 def _walk(item: pymupdf.Outline | None, level: int = 1) -> Iterator[tuple[int, pymupdf.Outline]]:
-    """Yield each entry with its level: its own entries after it, then the next one.
+    """Yield the item and each entry after it with its level: first its own entries, then the next one.
 
     Not from `get_toc`: it has the points that named destinations lead to upside down.
     """

@@ -22,27 +22,29 @@ MAX_EDGE = 3500
 """The maximum long side of a page, in px, as in MinerU."""
 
 _OUTLIERS_IN = 10_000
-"""One of so many levels at either end is ignored: it may be a fault of the sensor."""
+"""How many pixels there are for each one whose level is ignored at either end: it may be a fault of the sensor."""
 
 _FEWEST = 1000
-"""In an image of fewer pixels no level is ignored."""
+"""The fewest pixels of an image of which outlying levels are ignored."""
 
 _SAMPLE, _FILTER = 1 << 20, Image.Resampling.LANCZOS
 _MIN_IS_WHITE, _PHOTOMETRIC = 0, 262
 
 LEAST_DPI = 100
 _MOST_DPI = 2400
-"""Cameras and screens write 72 or 96 whatever the picture's size: such a resolution is that of no scan."""
+"""The highest resolution that is believed; the lowest is `LEAST_DPI`: cameras and screens write 72 or 96 whatever the
+picture's size, which is the resolution of no scan."""
 
 _ASSUMED_DPI = 300
-"""Of a large image without a resolution, so that one reduced by more than 3 has letters that may be too small. Photos
-of 24 million px are reduced by 1.7, of 48 million by 2.3."""
+"""The resolution of a large image that has none, so that one reduced by more than 3 has letters that may be too small.
+Photos of 24 million px are reduced by 1.7, of 48 million by 2.3."""
 
 _LONGEST_PIXEL = 4
-"""Sides of a pixel whose ratio is said to be more are taken for equal. Those of a coarse fax have 2.08."""
+"""The largest ratio of a pixel's sides that is believed; beyond it they are taken for equal. A coarse fax has 2.08."""
 
 _ROUNDED = 0.01
-"""Resolutions that differ by less are the same: metres and inches make 2834 and 2835 of one."""
+"""The share by which an image's resolutions across and down may differ and still be taken for equal: metres and inches
+make 2834 and 2835 of one."""
 
 
 _UPRIGHT: dict[object, Image.Transpose] = {
@@ -54,7 +56,7 @@ _UPRIGHT: dict[object, Image.Transpose] = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""EXIF orientation → what undoes it."""
+"""What turns an image upright, by its EXIF orientation."""
 
 
 def as_page(image: Image.Image, max_edge: int = MAX_EDGE) -> Image.Image:
@@ -180,7 +182,7 @@ def _is_unsigned(image: Image.Image) -> bool:
 
 
 def _finite_levels(wide: Image.Image) -> NDArray[Any]:
-    """The levels of all pixels that are numbers; one of 0 if none are."""
+    """The levels of all pixels that are numbers; a single 0 if none are."""
     levels = np.asarray(wide).ravel()
     levels = levels[np.isfinite(levels)]
     return levels if levels.size else np.zeros(1)

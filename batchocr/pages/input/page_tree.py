@@ -1,4 +1,4 @@
-"""How many pages a PDF has. Its page tree can claim more than there are, and fewer."""
+"""How many pages a PDF has. Its page tree can claim more pages than there are, and fewer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, lost_con
 from batchocr.pages.input.pdf_objects import array_references, object_text, references, value_text
 
 _MAX_MISSING_PAGES = 100
-"""If a document claims pages beyond its last real one, at most this many of them are tried."""
+"""How many of the pages that a document claims beyond its last real one are tried."""
 
 _FEWEST_BYTES_PER_PAGE = 3
-"""A compressed blank page takes 7; but a file of 4 KB can use one page millions of times."""
+"""The fewest bytes of a file for each page that it plausibly has: a compressed blank page takes 7; but a file of 4 KB
+can use one page millions of times."""
 
 _STEPS_PER_OBJECT = 3
 """How often each object may occur in a page tree on average; in a sound one it is once."""

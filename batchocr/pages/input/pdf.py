@@ -32,7 +32,7 @@ from batchocr.pages.writing import line_height
 
 _POINTS_PER_INCH = 72
 _LEAST_HEIGHT = 10 * LEAST_DPI / _POINTS_PER_INCH
-"""Px of letters of 10 pt at the least resolution. The sample model misreads many words below 20."""
+"""The height of letters of 10 pt at the least resolution, in px. The sample model misreads many words below 20."""
 
 _TEXT_BLOCK = 0
 """MuPDF's number for a block that is no image."""
@@ -48,10 +48,12 @@ in quotes, in parentheses or as unknown, can be any words, and is none of this."
 
 _ENDS_EARLY = "MuPDF says: premature end of data in flate filter"
 _JPEG_ENDS_EARLY = "MuPDF says: premature end of file in jpeg"
-"""Also said of what lacks only a mark of its end, and the first of 0 bytes, which some writers give a blank page."""
+"""What MuPDF says of a JPEG that ends early, also if it lacks only a mark of its end. It says `_ENDS_EARLY` also of 0
+bytes, which some writers give a blank page."""
 
 _HOLE = bytes(128)
-"""Zeros between objects; a sound file has fewer: the keys of an encrypted PDF are followed by 79."""
+"""Zeros between objects, as many as only a damaged file has. A sound one has fewer: the keys of an encrypted PDF are
+followed by 79."""
 
 _HEADER, _STREAM, _END = b"%PDF", b"stream", b"end"
 _END_OF_OBJECT = b"endobj"
@@ -61,7 +63,7 @@ _OBJECT = re.compile(rb"\b\d+ +\d+ +obj\b")
 _TRAILER = re.compile(rb"\bstartxref\s+\d+\s*$")
 
 _PDF_DOC_ENCODING = dict(enumerate("•†‡…—–ƒ⁄‹›−‰„“”‘’‚™ﬁﬂŁŒŠŸŽıłœšž\x9f€", 0x80))
-"""Byte → letter, where that is not the letter of Latin-1."""
+"""The letters of PDFDocEncoding by their bytes, where they are not those of Latin-1."""
 
 
 class PdfDocument:
@@ -70,7 +72,7 @@ class PdfDocument:
     format = "PDF"
 
     def __init__(self, path: str, *, password: str | None, dpi: int, text_layer: TextLayerUse) -> None:
-        """text_layer: what its pages' own text is for; they are rendered with as much of it as that takes.
+        """text_layer: what the pages' own text is for; pages are rendered with as much of it as that takes.
 
         Raises EncryptedError, DamagedError, UnsupportedError, PageOutOfMemoryError.
         """
@@ -101,7 +103,7 @@ class PdfDocument:
 
     def render(self, page_index: int, dpi: int | None = None, *, with_glyphs: bool = False) -> Page:
         """Return the page as a viewer shows it, with annotations and form fields. dpi: if not the document's.
-        with_glyphs: also if its text is not trusted."""
+        with_glyphs: give its glyphs also if its text is not trusted."""
         self._require_tried(page_index)
         if self._is_altered:
             self.close()
@@ -130,7 +132,7 @@ class PdfDocument:
         return Page(image, scale * _POINTS_PER_INCH, lost, doubt, words, letters_run, glyphs)
 
     def look(self, page_index: int) -> PageSeen:
-        """Return what the page is like; its text is that which MuPDF takes it to have."""
+        """Return what a page is like; its text is what MuPDF takes it to be."""
         self._require_tried(page_index)
         self._is_altered = True
         with _refusals_of("the page", "looked at"):
@@ -159,7 +161,7 @@ class PdfDocument:
             self._document.close()
 
     def _load_page(self, page_index: int) -> pymupdf.Page:
-        """The page, with all of its sheet if its crop box leaves nothing of that, as in other readers."""
+        """The page, with all of its sheet if its crop box leaves nothing of the sheet, as in other readers."""
         page = self._document.load_page(page_index)
         kind, contents = (resolved_text(self._document, page.xref, key) for key in ("Type", "Contents"))
         if not object_text(self._document, page.xref).startswith("<<"):
@@ -175,7 +177,7 @@ class PdfDocument:
         return page
 
     def _require_tried(self, page_index: int) -> None:
-        """Raise DamagedError if the page is one of those that the document only claims to have."""
+        """Raise DamagedError if the page is one that the document only claims to have."""
         if page_index >= self._num_tried:
             raise DamagedError(
                 f"this page and all behind it are left out: the document claims {self._num_claimed:,} pages, which is "
@@ -252,7 +254,7 @@ def _end_of_string(data: mmap.mmap, position: int) -> int | None:
 
 
 def _faults_of_document(document: pymupdf.Document) -> list[str]:
-    """What its pages do not have, though a reader would look for it there, in words."""
+    """What the document's pages do not have, though a reader would look for it there, in words."""
     catalog = document.pdf_catalog()
     faults = []
     if value_text(document, catalog, "AcroForm/XFA") != "null":

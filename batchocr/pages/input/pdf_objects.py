@@ -9,11 +9,11 @@ import pymupdf
 from batchocr.pages.input.mupdf_warnings import REFUSALS, all_warnings, forget_warnings
 
 _REFERENCE = re.compile(r"\b([1-9]\d*) \d+ R\b")
-"""A reference to object 0 is one to nothing."""
+"""The pattern of a reference to an object; a reference to object 0 is one to nothing."""
 
 
 def object_text(document: pymupdf.Document, number: int) -> str:
-    """An object; of a stream, its dictionary."""
+    """The text of an object; of a stream, of its dictionary."""
     try:
         return str(document.xref_object(number, compressed=True))
     except REFUSALS:
@@ -65,7 +65,8 @@ def inherited_text(document: pymupdf.Document, page: int, key: str) -> str:
 
 
 def unpacked(data: bytes, filters: str, parameters: str = "null") -> bytes | None:
-    """What these filters of a PDF make of data; None if MuPDF finds an error in it. It forgets its earlier warnings."""
+    """What these filters of a PDF make of data; None if MuPDF finds an error in it. MuPDF forgets its earlier
+    warnings."""
     with pymupdf.open() as document:
         stream = document.get_new_xref()
         document.update_object(stream, "<<>>")

@@ -19,7 +19,8 @@ from batchocr.data import NOT_PLAIN, Box, Glyph
 from batchocr.pages.input.mupdf_warnings import REFUSALS
 
 _MOST_GLYPHS, _MOST_OBJECTS = 30_000, 20_000
-"""A page with more would take long: a dense page of a newspaper has 25,000 letters."""
+"""The most glyphs, and the most objects, of a page that is looked at: a page with more would take long. A dense page of
+a newspaper has 25,000 letters."""
 
 _MATHEMATICS: Final = re.compile(
     r"math|symbol|dingbat|CM(MI|SY|EX|BSY)|MS[AB]M|EU[FRS][MB]|RSFS|MT-?Extra|LASY|STMARY|WASY|txsy|pxsy|rtxmi|rpxmi",
@@ -28,17 +29,18 @@ _MATHEMATICS: Final = re.compile(
 """Names of fonts whose letters are symbols, for which the model would write LaTeX."""
 
 _NO_INK: Final = 1e-3
-"""MuPDF's width of an outline that has none, in ems, and more."""
+"""The width of an outline, in em, up to which it has no ink: a little more than MuPDF has for none."""
 _MOST_SLANT: Final = 0.01
 _THIN_PX: Final = 4.0
-"""What is thinner, such as a line under a word, hides no letter."""
+"""The thickness, in px, below which what is drawn, such as a line under a word, hides no letter."""
 _HIDDEN: Final = 0.2
-"""So much of a glyph's box behind something that is drawn later, or on or behind an image."""
+"""How much of a glyph's box may lie behind something that is drawn later, or on or behind an image, before the glyph
+counts as hidden."""
 
 
 def plain_glyphs(drawn: pymupdf.DisplayList, scale: float) -> tuple[Glyph, ...]:
-    """The glyphs in the order in which they are drawn; those that are not plain say U+FFFD. None of a page with too
-    many objects, or if MuPDF fails. drawn: what the page was drawn from, with `scale` px for each of its points."""
+    """The glyphs in the order in which they are drawn; glyphs that are not plain say U+FFFD. No glyphs of a page with
+    too many objects, or if MuPDF fails. drawn: what the page was drawn from, with `scale` px for each of its points."""
     matrix = mupdf.FzMatrix(scale, 0, 0, scale, 0, 0)
     try:
         page = mupdf.fz_round_rect(mupdf.fz_transform_rect(mupdf.fz_bound_display_list(drawn.this), matrix))
@@ -51,8 +53,8 @@ def plain_glyphs(drawn: pymupdf.DisplayList, scale: float) -> tuple[Glyph, ...]:
 
 
 def _without_hidden(glyphs: list[Glyph], covers: list[tuple[int, Box]]) -> tuple[Glyph, ...]:
-    """The glyphs; those that are covered are not plain. covers: boxes, each with the number of glyphs, from the first
-    on, that it hides."""
+    """The glyphs, of which those that are covered are not plain. covers: boxes, each with the number of glyphs, from
+    the first on, that it hides."""
     x0, y0, x1, y1 = np.array([glyph.box for glyph in glyphs]).T
     hidden = np.zeros(len(glyphs), dtype=bool)
     for count, (left, top, right, bottom) in covers:

@@ -1,4 +1,5 @@
-"""From a file's bytes to the pixels of its pages. Runs in a worker process, where it may hang or crash: no torch."""
+"""From a file's bytes to the pixels of its pages. Runs in a worker process, where the code may hang or crash: no
+torch."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ from batchocr.pages.input.pdf import PdfDocument
 from batchocr.storage.members import CONTAINERS
 
 _HEAD_BYTES = 1024
-"""Readers accept a PDF header anywhere within these first bytes (PDF 1.7, appendix H.3, note 13)."""
+"""How many first bytes of a file may hold the PDF header, as readers accept it (PDF 1.7, appendix H.3, note 13)."""
 
 _ARCHIVES = (b"7z\xbc\xaf\x27\x1c", b"Rar!", b"\xfd7zXZ\0", b"BZh", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"LZIP")
 """How files begin that 7-Zip, RAR, xz, bzip2, gzip, Zstandard and lzip have packed."""
 
 RenderableDocument: TypeAlias = PdfDocument | ImageDocument
-"""Its pages can be rendered in any order and repeatedly; a page that fails does not affect the others. `page_count` is
-as the document claims, which can be wrong: a page that does not exist fails when it is rendered. Every method but
-`close` may raise PageError."""
+"""A file whose pages can be rendered in any order and repeatedly; a page that fails does not affect the others.
+`page_count` is as the document claims, which can be wrong: a page that does not exist fails when it is rendered. Every
+method but `close` may raise PageError."""
 
 
 def open_document(

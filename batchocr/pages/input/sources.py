@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 PageList = Mapping[str, Set[int] | None]
 """The pages to read of documents, by their `source`; None for all."""
 Known = Callable[[Sequence[Document]], Iterable[Within]]
-"""What says what is in some of these containers, which then need not be listed."""
+"""A function that says what is in some of these containers, which then need not be listed."""
 
 _NOTHING = ("not_found", "unreadable", "unsupported")
 """What is wrong with an INPUT in which there is nothing to read; of another one, a row says what it is."""
@@ -72,10 +72,10 @@ class Found:
     inputs: tuple[str, ...] = ()
     """The first hundred INPUTs, as they were given."""
     containers: Mapping[str, WholeContainer] = field(default_factory=dict)
-    """By their `source`, the archives and tables of which all documents of this shard are known."""
+    """The archives and tables, by their `source`, of which all documents of this shard are known."""
 
     def container_of(self, source: str) -> str | None:
-        """The one of the containers that a document of this `source` is, or was, in."""
+        """The container that a document of this `source` is, or was, in."""
         return next(filter(self.containers.__contains__, folders_above(source) if self.containers else ()), None)
 
 
@@ -157,7 +157,7 @@ def _expand_all(inputs: Sequence[str | Document], search: Search) -> tuple[Docum
 
 
 def _warn_of_delta_tables(inputs: Sequence[str | Document], found: Documents) -> None:
-    """Warn of a folder of Delta Lake, if one is an INPUT, or has a table that was found."""
+    """Warn of a folder of Delta Lake, if an INPUT is one, or has a table that was found."""
     tables = (path for path in found.paths() if path.lower().endswith(".parquet"))
     folders = {str(folder) for table in tables for folder in PurePath(table).parents}
     folders |= {given for given in inputs if isinstance(given, str)}
@@ -215,7 +215,7 @@ def _one_of_each(documents: Documents, hashes: Sequence[int], positions: Sequenc
 
 
 def _real_path(document: Document, search: Search) -> str:
-    """Its path with links resolved; that of a file that is not there, as it is."""
+    """The document's path with links resolved; that of a file that is not there, as it is."""
     if is_uri(document.path):
         return document.path
     if document.problem:
@@ -259,8 +259,8 @@ def _whole(within: Mapping[str, Within], documents: Documents, setup: Setup) -> 
 
 
 def _named(documents: Documents, inputs: Sequence[str | Document], search: Search) -> Iterator[Document]:
-    """Yield each under its `source`; where an earlier one has the same, under its absolute path. Raises UsageError if
-    that is a Document of the INPUTs, which are to keep their names."""
+    """Yield each document under its `source`; where an earlier one has the same, under its absolute path. Raises
+    UsageError if it is a Document that was given, as those are to keep their names."""
     taken: dict[str, bool] = {}
     for document in documents:
         source = document.source

@@ -26,8 +26,8 @@ _BYTES: Final = {pa.binary(), pa.large_binary(), pa.binary_view()}
 def table_entries(
     file: BinaryIO, version: tuple[int, int], document_column: str | None, name_column: str | None
 ) -> Iterator[Entry]:
-    """Yield the rows of a table, of lists each place in them: its size and time are theirs, as they have none of their
-    own. A row without a name is called by its number. Raises DamagedError, UnsupportedError."""
+    """Yield the rows of a table as members, of a list each place in it. The size and time are those of the table, as
+    rows have none of their own. A row without a name is called by its number. Raises DamagedError, UnsupportedError."""
     with _damages():
         num_bytes = file.seek(0, os.SEEK_END)
         table = _open(file)
@@ -63,7 +63,7 @@ def table_entries(
 
 
 class TableRows:
-    """Reads documents in rows of tables. Who asks for one row after the other has each decoded once."""
+    """Reads documents in rows of tables. If the rows are asked for one after the other, each is decoded once."""
 
     def __init__(self, open_file: Callable[[str], AbstractContextManager[BinaryIO]]) -> None:
         self._open_file = open_file
@@ -72,9 +72,9 @@ class TableRows:
         self._row = 0
         """The row that was read last."""
         self._value: pa.Scalar[Any] | None = None
-        """What is in it."""
+        """The value in the row that was read last, which may be a list."""
         self._values: Iterator[pa.Scalar[Any]] = iter(())
-        """What is in those after it."""
+        """The values of the rows after that of `_value`."""
 
     def read(self, address: MemberAddress) -> bytes:
         """The bytes in a row, or in one place of its list. Raises AbsentError, DamagedError."""
@@ -112,7 +112,7 @@ def _open(file: BinaryIO) -> pq.ParquetFile:
 
 
 def _of_list(kind: pa.DataType) -> pa.DataType | None:
-    """What a column has lists of; None if it has no lists."""
+    """The type of a list column's values; None if the column has no lists."""
     return kind.value_type if isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType) else None
 
 
@@ -122,7 +122,7 @@ def _holds_documents(kind: pa.DataType) -> bool:
 
 
 def _in_lists(table: pq.ParquetFile, column: str, num_bytes: int) -> Iterator[Iterator[str]]:
-    """Yield for each row what the names of the documents in its list end with. Raises DamagedError."""
+    """Yield the ends of the names of the documents in each row's list. Raises DamagedError."""
     leaves = (table.schema.column(number).path for number in range(len(table.schema)))
     path = next((leaf for leaf in leaves if leaf.startswith(f"{column}.") and leaf.endswith(".path")), column)
     for batch in table.iter_batches(_ROWS_AT_ONCE, columns=[path]):

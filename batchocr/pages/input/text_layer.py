@@ -1,4 +1,4 @@
-"""The text that a PDF's page has of its own, visible or, as behind a scan, not."""
+"""The text that a PDF's page has of its own, visible or hidden, as behind a scan."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from batchocr.data import NO_LETTERS, LettersRun, PlacedWord
 from batchocr.pages.input.mupdf_warnings import REFUSALS
 
 _MAX_LETTERS = 100_000
-"""A page with more has no words: a dense newspaper page has 25,000 letters. They are counted before they become words,
-as two million words take 600 MB."""
+"""The most letters of a page whose words are taken: a dense newspaper page has 25,000. They are counted before they
+become words, as two million words take 600 MB."""
 
 _IMAGES_TOO: Final = pymupdf.TEXT_MEDIABOX_CLIP | pymupdf.TEXT_PRESERVE_IMAGES
 _MOST_IMAGES: Final = 0.5
-"""Of a page with more images its letters do not say how it stands: they may be stamped on a scan, or lie under it."""
+"""The share of a page that images may cover if its letters are to say how it stands: with more, they may be stamped on
+a scan, or lie under it."""
 _STRAIGHT: Final = 0.9
 """The least cosine of the angle between a line and one of the four directions in which it may run."""
 
@@ -80,7 +81,7 @@ def _words_and_run(page: pymupdf.TextPage) -> tuple[Sequence[Any], LettersRun, f
 
 
 def _drawn_once(words: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
-    """The words of MuPDF's list but for those that stand where the same word does, which makes letters bold, or gives
+    """The words of MuPDF's list but for words that stand where an equal word does, which makes letters bold, or gives
     them a shadow."""
     kept, places = list[tuple[Any, ...]](), set[tuple[str, int, int]]()
     for word in words:

@@ -32,7 +32,8 @@ _FAX_OPTIONS: Final = 292
 _TO_THE_END: Final = -1
 _HEADER_BYTES: Final = 8
 _YCBCR: Final = 6
-"""Its colours may be stored for each second pixel only, so that rows are shorter."""
+"""The number of the colour space YCbCr, whose colours may be stored for each second pixel only, so that rows are
+shorter."""
 
 _REVERSED: Final = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
 
@@ -42,21 +43,21 @@ class _Pieces:
     """The strips or tiles of an image."""
 
     name: str
-    """`strips` or `tiles`."""
+    """What the pieces are called: `strips` or `tiles`."""
     a_plane: int
-    """How many cover the image once."""
+    """How many pieces cover the image once."""
     needed: int
-    """How many there should be, for all planes."""
+    """How many pieces there should be, for all planes."""
     offsets: Sequence[int]
-    """Of those that are listed, in bytes."""
+    """Where each listed strip or tile begins in the file, in bytes."""
     lengths: Sequence[int]
-    """Of those that are listed, in bytes."""
+    """How long each listed strip or tile is in the file, in bytes."""
     width: int
-    """In px."""
+    """The width of a strip or tile, in px."""
     rows: int
-    """In px."""
+    """The height of a strip or tile, in px."""
     last_rows: int
-    """Of the last strip of a plane, in px."""
+    """The height of the last strip of a plane, in px."""
 
 
 def fault_of_tiff(image: tiff.TiffImageFile, path: str) -> str | None:

@@ -17,10 +17,10 @@ _OTHER_THAN_TEXT: Final = {"table", "formula", "number", "figure", "code"}
 """Roles of blocks whose content is not the letters that are seen, or not in their order."""
 
 _LEAST_LETTERS: Final = 20
-"""Fewer, such as the number of a page, say nothing about it."""
+"""The fewest letters that say anything about agreement: the number of a page does not."""
 
 _MOST_WORK: Final = 2_000_000
-"""Words times blocks. More would take a second; a dense page of a newspaper has 200,000."""
+"""The most words times blocks that are compared. More would take a second; a dense page of a newspaper has 200,000."""
 
 _NOT_COMPARED: Final = re.compile(r"[\s\u00ad\u2010-\u2015\u2212-]+")
 """Spaces, which nobody sets alike, and hyphens, which the model drops at the ends of lines."""
@@ -60,8 +60,8 @@ def _compared(layer: str, content: str) -> tuple[int, int]:
 
 
 def _words_in(words: Sequence[PlacedWord], blocks: Sequence[Block]) -> list[tuple[Block, str]]:
-    """Each block with its words. A word belongs to the block of the one before, if it lies there too, else to the first
-    in which it lies."""
+    """Each block with its words. A word belongs to the block of the word before, if it lies there too, else to the
+    first block in which it lies."""
     found: list[list[str]] = [[] for _ in blocks]
     places = [(block.bbox, said) for block, said in zip(blocks, found, strict=True)]
     nowhere: tuple[Sequence[float], list[str]] = ((1.0, 1.0, 0.0, 0.0), [])

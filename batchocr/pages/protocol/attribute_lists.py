@@ -16,11 +16,11 @@ _VALUE: Final = re.compile(r"(?<=[A-Za-z]{2})=|=(?=[\"'])")
 """Where an attribute of two letters or more, or one in quotes, gets its value; `i=1` below a sum does nothing."""
 _BRACE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\{")
 _FREE_BRACE: Final = re.compile(r"(?<![\\\w^}])((?:\\\\)*)\{")
-"""One that is not within or behind a LaTeX command, as there may be in a text whose formulas have other signs."""
+"""A brace that is not within or behind a LaTeX command, as there may be in a text whose formulas have other signs."""
 _WITHOUT_VALUE: Final = re.compile(
     r"(?<!\\)((?:\\\\)*)(?:(?<![\w^}])\{(?=[ \t]*[:#.%]|[^{}\n]*\}[ \t#|]*$)|(?<=[*`)~\]])\{)", re.MULTILINE
 )
-"""Lists that do nothing, but would vanish: `{#id}`, and any behind emphasis or at the end of a line."""
+"""Attribute lists that do nothing, but would vanish: `{#id}`, and any behind emphasis or at the end of a line."""
 _ESCAPED: Final = r"\1\\{"
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from batchocr.data import Completion, Page, Pixels, Reading, Request
 
 Reader: TypeAlias = Generator[list[Request], list[Completion], Reading]
-"""Yields a batch of requests, is sent their completions in the same order, returns the reading."""
+"""A page being read: yields a batch of requests, is sent their completions in the same order, returns the reading."""
 
 
 class ReadBlock(Protocol):

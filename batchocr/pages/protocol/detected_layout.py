@@ -45,18 +45,20 @@ BLOCK_TYPES: Final[Mapping[str, str]] = {
 """The detectors' labels → types of blocks; another label is `unknown`, and read as text."""
 
 _SAME_CLASS, _OTHER_CLASS = 0.6, 0.98
-"""Two boxes are of one thing if what they share of what both cover together is this much."""
+"""The overlap, as intersection over union, from which on two boxes are of one thing: two of one class, and two of
+different classes."""
 
 _HOLDS_ALL: Final = frozenset({"chart", "display_formula", "formula", "inline_formula", "doc_title", "paragraph_title"})
 _WITHIN: Final = 0.9
-"""A box is dropped of which so much lies in one of these."""
+"""The share of a box that lies in a box of one of these classes if the box within is dropped."""
 
 _FIGURES: Final = frozenset({"image", "table", "seal", "chart"})
 _OVERLAP, _FORMULA_OVERLAP = 0.7, 0.5
-"""Of the smaller of two boxes: the smaller one is dropped, or the formula within a text."""
+"""The share of the smaller of two boxes that the other covers if they overlap: the smaller one is dropped, or the
+formula within a text."""
 
 _WHOLE_PAGE: Final = {"lying": 0.82, "standing": 0.93}
-"""An image that covers more of the page is the page itself, if there is anything else."""
+"""The share of the page above which an image is the page itself, if there is anything else, by how the page lies."""
 
 LEAST_PX: Final = 6
 """What is less wide or high holds nothing."""
@@ -70,7 +72,7 @@ class Found:
     label: str
     score: float
     box: Box
-    """In shares of the page, or in pixels; it may reach over an edge."""
+    """The found box, in shares of the page, or in pixels; it may reach over an edge."""
 
     @property
     def area(self) -> float:
@@ -82,7 +84,8 @@ class Found:
         return shared_area(self.box, other.box) / least if least else 0.0
 
     def lies_in(self, other: Found, least_share: float) -> bool:
-        """Whether at least this share of it is in the other, which is larger; of two alike, surer."""
+        """Whether at least this share of the box is in the other, which is larger; of two boxes alike, in the surer
+        one."""
         is_larger = (other.area, other.score) > (self.area, self.score)
         return is_larger and shared_area(self.box, other.box) >= least_share * self.area
 
@@ -123,8 +126,8 @@ def _rounded(box: Box) -> Box:
 
 
 def one_of_each(found: Sequence[Found], pixel: tuple[float, float] = (0.0, 0.0)) -> list[Found]:
-    """The boxes, without those for which there is a surer one. pixel: by how much they are taken to be wider and
-    higher."""
+    """The boxes, without those for which there is a surer box of the same thing. pixel: by how much they are taken to
+    be wider and higher."""
 
     def grown(each: Found) -> Box:
         x0, y0, x1, y1 = each.box

@@ -1,4 +1,5 @@
-"""The way of those families of models that read the parts which a detector finds, each with a prompt by its label."""
+"""How a page is read by those families of models that read the parts which a detector finds, each with a prompt by its
+label."""
 
 from __future__ import annotations
 
@@ -26,13 +27,14 @@ class Parts:
     """The detector's."""
     blocks: Sequence[Block]
     joined: Set[int] = frozenset()
-    """Indices of those that the detector found in pieces: what else lies in their boxes is not theirs."""
+    """Indices of the parts that the detector found in pieces: what else lies in their boxes is not theirs."""
 
 
 Ask: TypeAlias = Callable[[str, Image.Image], tuple[Parts, dict[int, Request]]]
-"""The parts, by the detector's answer and the page, and the questions, by the index of the part that each is about."""
+"""A function that finds the parts in the detector's answer and the page, and gives the questions, by the index of the
+part that each is about."""
 Clean: TypeAlias = Callable[[str, str], str]
-"""What a block holds, by its label and the model's answer."""
+"""A function that gives what a block holds, by its label and the model's answer."""
 
 
 def read_parts(page: Page, detector: str, ask: Ask, clean: Clean) -> Reader:
@@ -80,7 +82,8 @@ def _answered(label: str, block: Block, completion: Completion, own: str | None,
 def _finish(
     ink: Ink, layout: Completion, blocks: Sequence[Block], answers: Mapping[int, Completion], rescued: Collection[int]
 ) -> Reading:
-    """The page. answers: by the index of their block. rescued: indices of blocks with the page's own text."""
+    """The page that was read. answers: by the index of their block. rescued: indices of blocks with the page's own
+    text."""
     unparsed = [index for index, block in enumerate(blocks) if is_unparsed(block, answers.get(index))]
     shortfalls = [
         *layout_shortfalls(layout, len(blocks), 0, 0, ink),

@@ -32,6 +32,6 @@ def with_marks(text: str) -> str:
 
 
 def as_block(text: str) -> str:
-    """A formula that is a block of its own; '' if there is none."""
+    """The formula of a block that is nothing else; '' if there is none."""
     latex = latex_of(text)
     return f"\\[\n{latex}\n\\]" if latex else ""

@@ -13,28 +13,30 @@ from batchocr.data import Box
 from batchocr.pages.writing import lines_in
 
 _LONG_SIDE: Final = 512
-"""Of the samples that stand for a page: one in 4.6 by 4.6 px at 200 dpi."""
+"""The long side of the samples that stand for a page: one in 4.6 by 4.6 px at 200 dpi."""
 
 _BACKGROUND: Final = (22, 138)
-"""Samples of the background along a long side, across and down, whose median over 5 by 5 it is at each place. They are
+"""Samples of the background along a long side, across and down; at each place it is their median over 5 by 5. They are
 closer together than lines of text, so that they do not all fall on the middle of one."""
 
 _CONTRAST: Final = 56
 """By how many of 255 levels ink differs from the background in one of the three colours."""
 
 _BLANK: Final = 0.0002
-"""A page with a smaller share of ink is blank, or as good as that: a scan's specks."""
+"""The share of ink below which a page is blank, or as good as that: a scan's specks."""
 
 _LEAST_SHARE: Final = 0.02
 _LEAST_SAMPLES: Final = 6
-"""Of a box with text. In the text blocks of real pages 12 % of the samples are ink; of a page number, some ten."""
+"""The fewest samples of ink in a box with text. In the text blocks of real pages 12 % of the samples are ink; in a page
+number, some ten samples."""
 
 _STRIPS: Final = (24, 72)
 """Samples across the strips in which lines of writing are looked for: of small letters, and of large ones."""
 
 _WRITING: Final = 0.5
-"""So much of a figure's ink is in lines of writing if it looks like that. Of 594 figures of papers 5 % have more, half
-of them text in a frame; of blocks of text 95 % have more, of old newspapers, whose lines are 5 samples apart, 37 %."""
+"""The share of a figure's ink that is in lines of writing if the figure looks like writing. Of 594 figures of papers, 5
+% have more, half of them text in a frame; of blocks of text 95 % have more, of old newspapers, whose lines are 5
+samples apart, 37 %."""
 
 _IS_INK: Final = [255 if difference > _CONTRAST else 0 for difference in range(256)]
 
@@ -66,12 +68,12 @@ class Ink:
         return round(_count(outside) / self._num_marks, 4)
 
     def fills(self, box: Sequence[float]) -> bool:
-        """Whether a box has as much ink as one with text: more than specks, or than the edges of its neighbours."""
+        """Whether a box has as much ink as a box with text: more than specks, or than the edges of its neighbours."""
         crop = self._marks.crop(self._place(box, border=0))
         return _count(crop) >= max(_LEAST_SAMPLES, _LEAST_SHARE * crop.width * crop.height)
 
     def amount(self, boxes: Iterable[Box], others: Iterable[Box] = ()) -> int:
-        """How many samples of ink are in the boxes and in none of the others."""
+        """How many samples of ink are in the boxes and in none of the other boxes."""
         chosen = Image.new("L", self._marks.size)
         for level, border, places in ((255, 0, boxes), (0, 1, others)):
             for box in places:
@@ -85,7 +87,7 @@ class Ink:
         return max(in_lines) > least_share * int(marks.sum())
 
     def _place(self, box: Sequence[float], *, border: int) -> tuple[int, int, int, int]:
-        """The samples of a box, with so many more on each side."""
+        """The range of samples of a box, with so many more on each side."""
         width, height = self._marks.size
         x0, y0, x1, y1 = box
         return (
@@ -97,7 +99,8 @@ class Ink:
 
 
 def _sampled(page: Image.Image, across: int, down: int) -> Image.Image:
-    """Pixels of the page at even distances; so many if its long side lies across, or stands."""
+    """Pixels of the page at even distances: as many as if its long side had `across` pixels where it lies across, or
+    `down` where it stands."""
     long_side = max(page.size)
     width, height = (
         max(1, min(side, round(side * along / long_side)))

@@ -1,4 +1,4 @@
-"""Blocks as Markdown: one, or those of a page."""
+"""Blocks as Markdown: one block, or all blocks of a page."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _BULLET: Final = re.compile(r"^( *)[•●○◦▪■‣∙][ \t]*", re.MULTILI
 NESTED: Final = " " * 4
 """What an item of a list begins with that is part of the item above, once for each level."""
 DEEPEST: Final = 8
-"""Levels of nested lists."""
+"""The deepest level of nested lists."""
 _INDENT: Final = re.compile(r" +")
 _NESTED: Final = re.compile(rf"^((?:{NESTED})+)(?! |- |\d{{1,9}}[.)] )(?:[–—−·*] +)?", re.MULTILINE)
 _ENTRY: Final = re.compile(r"^( *)(?! |- )", re.MULTILINE)
 _DASH: Final = re.compile(r"^[ \t]*(?=-[ \t])", re.MULTILINE)
 _LINE_START: Final = re.compile(r"^[ \t]*(?=#{1,6}(?:[ \t]|$)|\+(?:[ \t]|$)|>|=+[ \t]*$|(?:-[ \t]*)+$)", re.MULTILINE)
-"""Of a line that Markdown would take for a heading, an item, a quotation or a rule."""
+"""The start of a line that Markdown would take for a heading, an item, a quotation or a rule."""
 _BACKSLASH: Final = r"\g<0>\\"
 _CLOSING: Final = re.compile(r"(?<= )(?=#+$)")
-"""Before the signs that Markdown takes for the end of a heading."""
+"""The place before the signs that Markdown takes for the end of a heading."""
 _CHINESE: Final = re.compile(r"[\u4e00-\u9fff\u3400-\u4dbf]")
 _TABLE_RULE: Final = re.compile(r":?-+:?(\|:?-+:?)+")
 _OTSL_CELL: Final = re.compile(r"<(?:[eflux]cel|ched|rhed|srow)>")
@@ -47,7 +47,7 @@ _OTSL_CELL: Final = re.compile(r"<(?:[eflux]cel|ched|rhed|srow)>")
 _ALT: Final = re.compile(r"[\[\]]")
 _BACKTICKS: Final = re.compile(r"`+")
 OWN_FENCES: Final = re.compile(r"```([A-Za-z0-9+#_.-]*)[ \t]*\n(.*?)\n?```", re.DOTALL)
-"""Code that a model fenced itself: its language, and the code."""
+"""A pattern of code that a model fenced itself: the code's language, and the code."""
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
@@ -71,7 +71,7 @@ def to_markdown(blocks: Sequence[Block]) -> str:
 
 
 def _joined_contents(blocks: Sequence[Block]) -> list[str]:
-    """What each block has to say; '' for one without content, and for a text that was joined to another.
+    """The Markdown of each block; '' for a block without content, and for a text that was joined to another block.
 
     Texts are joined before anything is made inert: two harmless halves can make a harmful whole.
     """
@@ -98,7 +98,7 @@ def figure_markdown(type: str, target: str, content: str | None, description: st
 
 
 def block_markdown(type: str, content: str, *, level: int | None = None) -> str:
-    """The Markdown of one block, whatever its content; '' if it adds nothing. Of a figure, what was read in it.
+    """The Markdown of one block, whatever its content; '' if it adds nothing. Of a figure, it is what was read in it.
 
     Signs of Markdown at the start of a line mean themselves too. A list is what has bullets or numbers; or dashes, if
     the block is a list or if more than one of its lines begins with one. MinerU takes no other first dash for a list.
@@ -175,7 +175,7 @@ def figure_parts(content: str) -> list[tuple[str, str]]:
 
 
 def _with_tables(lines: Sequence[str]) -> list[tuple[str, str]]:
-    """Lines of text as parts, of which those of a table in Markdown are one."""
+    """Lines of text as parts, of which the lines of a table in Markdown are one."""
     parts, begin, at = [], 0, 0
     while at + 1 < len(lines):
         if "|" in lines[at] and _TABLE_RULE.fullmatch("|".join(_cells(lines[at + 1]))):
@@ -193,7 +193,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _table_html(rows: Sequence[Sequence[str]]) -> str:
-    """The rows as a table, the first as its heading; short ones get empty cells."""
+    """The rows as a table, the first as its heading; short rows get empty cells."""
     width = max(map(len, rows))
     head, *body = ([*row, *[""] * (width - len(row))] for row in rows)
     return f"<table>{_row_html(head, 'th')}{''.join(_row_html(cells, 'td') for cells in body)}</table>"
@@ -220,7 +220,7 @@ def _inline_formula(latex: str) -> str:
 
 
 def _code(content: str) -> str:
-    """The code between fences. Those that the model wrote itself are replaced: they may end before the code does."""
+    """The code between fences. Fences that the model wrote itself are replaced: they may end before the code does."""
     language, code = code_in(content)
     return fenced(code, "" if language.lower() in _DRAWN else language)
 

@@ -16,12 +16,13 @@ from batchocr.pages.protocol.formulas import with_marks
 
 _TAG, _CELL = re.compile(r"<([efulx])cel>"), re.compile(r"<[ef]cel>")
 _MOST_CELLS: Final = 100_000
-"""One row of an answer may be so long that all others, made as long, would fill the memory."""
+"""The most cells of a table: one row of an answer may be so long that all others, made as long, would fill the
+memory."""
 
 
 class _Cell(NamedTuple):
     kind: str
-    """The first letter of its tag; `f` for all that have text."""
+    """The first letter of the cell's tag; `f` for all tags that have text."""
     text: str = ""
 
 
@@ -66,7 +67,7 @@ def _width(rows: Sequence[Sequence[_Cell]]) -> int:
 
 
 def _span(cells: Sequence[_Cell], at: int, parts: str) -> int:
-    """How many cells one takes: itself, and those behind it that are part of it."""
+    """How many cells a cell takes: itself, and the cells behind it that are part of it."""
     end = at + 1
     while end < len(cells) and cells[end].kind in parts:
         end += 1

@@ -12,7 +12,7 @@ from batchocr.pages.protocol.markdown import to_markdown
 
 
 def with_answer(block: Block, completion: Completion) -> Block:
-    """The block with what is known of its answer, but for its text."""
+    """The block with what is known of the model's answer for it, but for the text."""
     return replace(
         block,
         confidence=completion.mean_probability,
@@ -31,7 +31,7 @@ def reading_of(
     shortfalls: Sequence[str],
     rescued_blocks: int,
 ) -> Reading:
-    """The page that these blocks are of. completions: all but that about the layout."""
+    """The reading of the page with these blocks. completions: all but the one about the layout."""
     answers = [layout, *completions]
     ink_in_figures, writing_in_figures = shares_in_figures(blocks, ink)
     return Reading(

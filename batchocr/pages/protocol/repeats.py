@@ -8,11 +8,11 @@ from typing import Final
 
 _LEAST_LINES: Final = 10
 _OF_LINES: Final = 0.8
-"""So many lines of an answer, and so large a share of them, are the same if it has lost its way."""
+"""The share of an answer's lines, at least `_LEAST_LINES` of them, that are the same if the model has lost its way."""
 
 
 def said_once(text: str, rounds: int, *, unit: int = 1, share: float = 0.0) -> str:
-    """The text, with its end only once if that says one thing at least so many times in a row.
+    """The text; if its end says one thing at least so many times in a row, with that only once.
 
     unit: letters of that thing at least; what is shorter is taken several times. share: the end is more than this of
     the text.
@@ -23,9 +23,9 @@ def said_once(text: str, rounds: int, *, unit: int = 1, share: float = 0.0) -> s
 
 
 def _circling_end(text: str, rounds: int) -> tuple[int, int]:
-    """The longest end of the text that says one thing so many times in a row: how many letters it has, and how many
-    that thing has; 0 and 0 if there is none. Takes linear time: the failure function of Knuth, Morris and Pratt, from
-    the end."""
+    """The longest end of the text that says one thing so many times in a row: how many letters the end has, and how
+    many the thing has; 0 and 0 if there is no such end. Takes linear time: the failure function of Knuth, Morris and
+    Pratt, from the end."""
     backwards, borders, border = text[::-1], [0], 0
     longest, period = 0, 0
     for end, letter in enumerate(backwards[1:], start=1):
@@ -39,7 +39,7 @@ def _circling_end(text: str, rounds: int) -> tuple[int, int]:
 
 
 def line_said_once(text: str) -> str:
-    """The text up to where it begins to say one line again and again, if nearly all of its lines are that one."""
+    """The text up to where it begins to say one line again and again, if nearly all of its lines are that line."""
     lines = text.split("\n")
     filled = [index for index, line in enumerate(lines) if line.strip()]
     said = [lines[index].strip() for index in filled]

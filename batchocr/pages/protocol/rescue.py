@@ -23,16 +23,17 @@ from batchocr.pages.protocol.trusted_text import PlainText, TrustedText
 
 _LEAST_LETTERS, _LEAST_OF_FONT, _LEAST_OF_DIGITS = 20, 5, 0
 _LEAST_AGREEMENT: Final = 0.95
-"""So many letters of a block, and of each of its fonts, have to be read, and so large a share of them be the page's.
-Digits need not have been read, as few are; but those that were count by themselves, as nobody sees a wrong one."""
+"""The least share of the letters read that are the page's, in a block and in each of its fonts; at least
+`_LEAST_LETTERS` and `_LEAST_OF_FONT` are read. Digits need not have been read, as few are; but those that were count by
+themselves, as nobody sees a wrong one."""
 _SHIFT: Final = 3
 """By how many letters what was read may be longer or shorter than the same text of the page."""
 _ROUNDS: Final = 3
-"""So often in a row the end of an answer says the same, if it goes in circles."""
+"""How often in a row the end of an answer says the same if the answer goes in circles."""
 _RAISED: Final = re.compile(r"\\\([\^_]\{([^}]*)\}\\\)")
 
 _Kind: TypeAlias = tuple[int, bool]
-"""Of a letter: the number of its font, and whether it is a digit."""
+"""The kind of a letter: the number of its font, and whether it is a digit."""
 
 
 def is_lost(completion: Completion) -> bool:
@@ -93,7 +94,7 @@ class _Evidence:
 
     @property
     def is_of_page(self) -> bool:
-        """Whether what was read of the page agrees with its own letters."""
+        """Whether what was read of the page agrees with the page's own letters."""
         return _agree(self._num_read, self._num_right, _LEAST_LETTERS)
 
     def speaks_for(self, own: PlainText) -> bool:

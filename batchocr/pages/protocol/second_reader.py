@@ -30,21 +30,22 @@ _CERTAIN: Final = 0.5
 of the changed digits."""
 
 _UNSURE: Final = 0.8
-"""A line below this is read upside down too, and the better reading counts."""
+"""The score below which a line is read upside down too, and the better reading counts."""
 
 _LEAST_LETTERS: Final = 6
-"""Shorter ones are not worth another look."""
+"""The fewest letters of a line that is worth another look."""
 
 _DETECTION_EDGE: Final = 1600
-"""px of the long side in which lines are looked for. They are read at the page's own resolution."""
+"""The long side, in px, of the page in which lines are looked for. They are read at the page's own resolution."""
 
 _WORD_GAP: Final = 0.008
 _LINE_HEIGHTS: Final = (0.004, 0.06)
-"""Shares of the page's height: a gap between words, the least and the greatest height of a line."""
+"""The least and the greatest height of a line, as shares of the page's height; `_WORD_GAP` is such a share, too, of a
+gap between words."""
 _LEAST_INK: Final = 0.15
 
 _MAX_EDGE: Final = 4000
-"""px; no page is drawn larger."""
+"""The longest side of a page that is drawn, in px."""
 
 _OPTIONS: Final[dict[str, Any]] = {
     "Global.log_level": "critical",
@@ -66,7 +67,8 @@ def require_second_reader() -> str:
 
 
 class SecondReader:
-    """Reads lines. One thread: there are as many processes as there should be threads."""
+    """A reader of lines of text, which an audit compares with the model. It has one thread: there are as many processes
+    as there should be threads."""
 
     def __init__(self) -> None:
         import cv2
@@ -99,7 +101,7 @@ class SecondReader:
             yield from (_read(WORD, box, word[0], word[1]) for word in of_line if word[1] < _CERTAIN)
 
     def _upside_down(self, pixels: Any) -> tuple[str, float, Sequence[Any]]:
-        """What a line says if it is turned by 180°, its probability, and its words."""
+        """What a line says if it is turned by 180°, how probable that is, and its words."""
         height, width = pixels.shape[:2]
         crop = np.rot90(pixels, 3 if height > 1.5 * width else 2)
         found = self._ocr(np.ascontiguousarray(crop), use_det=False, return_word_box=True)

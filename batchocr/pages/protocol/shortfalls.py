@@ -12,7 +12,7 @@ from batchocr.pages.protocol.base import ReadBlock
 from batchocr.pages.protocol.ink import Ink
 
 _MAX_NAMED = 10
-"""Numbers in one list: more are counted."""
+"""The most numbers in one list: if there are more, they are counted."""
 
 _MODEL_TOKEN: Final = re.compile(r"<(?:[flrux]cel|ecel|nl)>|<\|[a-z_]+\|>")
 """A token of the model's own: of a table's structure, or a special one. No text of a page has it, but by chance."""
@@ -21,7 +21,8 @@ _NO_TEXT: Final = "[Non-Text]"
 
 
 def layout_shortfalls(layout: Completion, num_blocks: int, num_left_out: int, max_area: float, ink: Ink) -> list[str]:
-    """What is wrong with a page's layout. num_blocks: those in it. num_left_out: those beyond `max_area` pages."""
+    """What is wrong with a page's layout. num_blocks: the blocks in it. num_left_out: blocks left out, because the
+    others already cover `max_area` pages together."""
     found = []
     if layout.finish_reason == "length":
         found.append("the layout hit its token limit")

@@ -25,8 +25,8 @@ _ORDINARY: Final = re.compile(
     r"\u2212\u223c\u2248\u2260\u2264\u2265\u25a0\u25aa\u25cb\u25cf\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
     r"\ufb00-\ufb06\uff00-\uffef]+"
 )
-"""Letters, digits and marks of scripts from left to right whose letters stand alone. Few signs of mathematics, nothing
-of private use, and no backslash, with which the model begins a formula."""
+"""A pattern of ordinary signs: letters, digits and marks of scripts from left to right whose letters stand alone. Few
+signs of mathematics, nothing of private use, and no backslash, with which the model begins a formula."""
 
 _MARKS: Final = re.compile(r"[0-9A-Za-z,;()\[\]*+†‡§–−-]")
 """What may be raised or lowered."""
@@ -37,9 +37,9 @@ _HYPHENS: Final = ("-", "‐", "\xad")
 _CONTRAST: Final = 40
 """By how many of 255 levels of grey ink differs from the paper."""
 _OTHER_INK: Final = 0.01
-"""So much of a block's ink may be outside of its glyphs."""
+"""The share of a block's ink that may be outside of its glyphs."""
 _LEAST_INK: Final = 0.03
-"""Of a glyph's box, and what is around it."""
+"""The least share of ink in a glyph's box, and what is around it."""
 _EDGE_PX: Final = 2
 
 # In sizes of the font:
@@ -47,15 +47,15 @@ _SAME_LINE, _NEXT_LINE = 0.06, 0.7
 _SMALL, _LARGE = 0.85, 1.5
 _LOWERED, _RAISED = -0.3, 0.65
 _SPACE, _SURE_SPACE = 0.05, 0.2
-"""From the first on a gap is a space if the file has one there, from the second in any case."""
+"""The least gaps that are a space: from the first on if the file has a space there, from the second in any case."""
 _OVERLAP, _COLUMN_GAP = -0.4, 2.5
 _WORD_GAP = 0.8
-"""Between words of a line; between columns there is more."""
+"""The largest gap between words of a line; between columns there is more."""
 _BELOW: Final = 0.25
 """How far below its baseline a line under a letter may be, and is no other ink."""
 
 Line: TypeAlias = list[tuple[Glyph, str]]
-"""Each glyph with ^ if it is raised, _ if it is lowered."""
+"""The glyphs of a line, each with ^ if it is raised, _ if it is lowered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class PlainText:
 
     text: str
     glyphs: tuple[Glyph, ...]
-    """As they are read, without spaces."""
+    """The glyphs of the text in the order in which they are read, without spaces."""
 
 
 class TrustedText:
@@ -127,8 +127,8 @@ class TrustedText:
 
 
 def _is_line_cut(glyphs: Sequence[Glyph], others: Sequence[Glyph]) -> bool:
-    """Whether a box leaves letters out of a line of which it has others. others: those that are in it in part, or stand
-    beside it."""
+    """Whether a box leaves letters out of a line of which it has other letters. others: glyphs that are in the box in
+    part, or stand beside it."""
     ends: dict[int, tuple[float, float]] = {}
     for glyph in filter(_has_ink, glyphs):
         left, right = ends.get(round(glyph.y), (glyph.x, glyph.x))
@@ -145,7 +145,7 @@ def _has_ink(glyph: Glyph) -> bool:
 
 
 def _pixels(glyph: Glyph, left: int, top: int) -> tuple[slice, slice]:
-    """Where a glyph is, and what may be under it. left, top: of the crop."""
+    """The pixels of a glyph, and of what may be under it, as rows and columns of the crop. left, top: of the crop."""
     x0, y0, x1, y1 = glyph.box
     x1, y1 = max(x1, glyph.x + glyph.advance), max(y1, glyph.y + _BELOW * glyph.size)
     rows = slice(max(0, int(y0) - top - _EDGE_PX), max(0, int(y1) - top + _EDGE_PX + 1))
@@ -172,7 +172,7 @@ def _lines(glyphs: Sequence[Glyph]) -> list[Line] | None:
 
 
 def _take_in(glyph: Glyph, lines: Sequence[Line]) -> bool:
-    """Put a small glyph into its line: a small capital, or one that is raised or lowered."""
+    """Put a small glyph into its line: a small capital, or a glyph that is raised or lowered."""
     for line in lines:
         up = (line[0][0].y - glyph.y) / line[0][0].size
         shift = "^" if up > _SAME_LINE else "_" if up < -_SAME_LINE else ""
@@ -195,7 +195,7 @@ def _gap(left: Glyph, right: Glyph) -> float:
 
 
 def _line_text(line: Line, spaces: Sequence[Glyph]) -> str:
-    r"""Raised and lowered marks as the model writes them: `\(^{12}\)`."""
+    r"""The text of a line, with raised and lowered marks as the model writes them: `\(^{12}\)`."""
     first, _ = line[0]
     here = [space.x + space.advance / 2 for space in spaces if abs(space.y - first.y) < _NEXT_LINE * first.size / 2]
     said, shifted = "", ""
@@ -213,7 +213,8 @@ def _line_text(line: Line, spaces: Sequence[Glyph]) -> str:
 
 
 def _joined(lines: Sequence[str]) -> str:
-    """The lines as one text. A hyphen at the end of a line goes if a small letter follows, as most that stand there."""
+    """The lines as one text. A hyphen at the end of a line goes if a small letter follows: most hyphens there only
+    divide a word."""
     text = lines[0]
     for line in lines[1:]:
         if text.endswith(_HYPHENS) and line[0].isalpha():

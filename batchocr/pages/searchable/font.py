@@ -12,7 +12,7 @@ from batchocr.pages.searchable.letters import advance
 
 ASCENT: Final = 0.85
 DESCENT: Final = 0.25
-"""Em over and under the baseline; together the height of a word's box."""
+"""How far letters reach under the baseline, in em; with `ASCENT`, over it, the height of a word's box."""
 
 _TRUETYPE: Final = zlib.decompress(
     b85decode(
@@ -26,11 +26,12 @@ _TRUETYPE: Final = zlib.decompress(
 ascent, which is never drawn: PDFium leaves out text along a page's height if its glyphs are empty."""
 
 _PER_SECTION: Final = 100
-"""Codes that a section of a ToUnicode map may have."""
+"""How many codes a section of a ToUnicode map may have."""
 
 
 class GlyphlessFont:
-    """The codes of a document's characters, two bytes each, from 1; ToUnicode gives the characters back."""
+    """The invisible font of a PDF, by the codes of the document's characters, two bytes each, from 1; ToUnicode gives
+    the characters back."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}

@@ -24,14 +24,15 @@ _MAX_POINTS: Final = 14_400
 
 _JPEG_QUALITY: Final = 90
 _TURNS: Final = {1: 0, 3: 180, 6: 90, 8: 270}
-"""EXIF orientation → degrees clockwise; the others mirror."""
+"""By how many degrees clockwise an image is turned, by its EXIF orientation; the other orientations mirror."""
 
 _KEPT: Final = ("JPEG", "JPEG2000", "PNG")
 _LOSSY: Final = ("JPEG", "JPEG2000", "WEBP")
 
 
 def add_pages(pdf: pymupdf.Document, path: str, document: ImageDocument) -> Iterator[None]:
-    """Add a page for each of the image's; yields after each. One that neither we nor viewers can decode is empty."""
+    """Add a page for each page of the image; yields after each. A page that neither we nor viewers can decode is
+    empty."""
     for number in range(document.page_count):
         with suppress(PageError, *REFUSALS):
             _add_page(pdf, path, document, number)
@@ -78,7 +79,8 @@ def _is_kept(image: Image.Image) -> bool:
 
 
 def _encoded(image: Image.Image, is_lossy: bool) -> bytes:
-    """The page as it was read, in colour only if it has any; without loss, unless the file had some already."""
+    """The picture of a page as the bytes of an image, in colour only if it has any; without loss, unless the file had
+    lost something already."""
     red, green, blue = image.split()
     file = io.BytesIO()
     (red if red == green == blue else image).save(file, "JPEG" if is_lossy else "PNG", quality=_JPEG_QUALITY)

@@ -36,10 +36,11 @@ _TEXT: Final = re.compile(
 sections 7.3.4 and 9.4.3."""
 
 _LEAST_STRETCH: Final = 0.5
-"""Letters that are narrower than so much of their width are lower: MuPDF takes two of the same for one in bold."""
+"""The least share of their width to which letters are narrowed; beyond that they are made lower: MuPDF takes two of the
+same for one in bold."""
 
 _REPLACED: Final = 0.8
-"""An earlier OCR's text is replaced by ours if that has at least this share of its letters."""
+"""The least share of its letters that our text has if it replaces an earlier OCR's."""
 
 
 @dataclass(slots=True)
@@ -69,7 +70,8 @@ class TextWriter:
             self._write_outline(self.additions.outline)
 
     def _write_outline(self, entries: Iterable[OutlineEntry]) -> None:
-        """Add the entries: the first of level 1, and none more than one deeper than the one before."""
+        """Add the entries of the outline: the first of level 1, and none more than one level deeper than the one
+        before."""
         known = [entry for entry in entries if entry.page_index < self.document.page_count]
         levels = [*accumulate(known, lambda level, entry: min(entry.level, level + 1), initial=0)][1:]
         pairs = zip(levels, known, strict=True)
@@ -144,7 +146,7 @@ def _is_as_read(page: pymupdf.Page, text: PageText) -> bool:
 
 def _to_own_units(page: pymupdf.Page) -> pymupdf.Matrix:
     """The matrix from the page as it is shown, in points from its top left, to its own units: the inverse of what MuPDF
-    draws it with. PyMuPDF's matrices are others for a turned page whose box does not begin at 0, 0."""
+    draws it with. PyMuPDF's matrices are different for a turned page whose box does not begin at 0, 0."""
     matrix = pymupdf.mupdf.FzMatrix()
     pymupdf.mupdf.pdf_page_transform(pymupdf.mupdf.pdf_page_from_fz_page(page.this), pymupdf.mupdf.FzRect(), matrix)
     return ~pymupdf.Matrix(matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f)

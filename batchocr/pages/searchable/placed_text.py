@@ -30,15 +30,15 @@ class BlockWords:
     """A block with its lines, which run in the direction of `angle`."""
 
     number: int
-    """Its index in the row."""
+    """The block's index in the page's row."""
     type: str
     box: Box
     angle: int
-    """As in Block."""
+    """By how many degrees the block lies turned clockwise on the page; as `angle` of Block."""
     confidence: float | None
     lines: tuple[PlacedLine, ...]
     is_whole: bool = False
-    """Whether its lines could not be told apart, so that it is one word with all its text."""
+    """Whether the block's lines could not be told apart, so that it is one word with all its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class PageText:
 
     page_index: int
     width: int | None
-    """As in the page's row; None if the page could not be read."""
+    """The width of the page, as its row has it; None if the page could not be read."""
     height: int | None
-    """As in the page's row; None if the page could not be read."""
+    """The height of the page, as its row has it; None if the page could not be read."""
     dpi: float | None
-    """As in the page's row; None if it is not known."""
+    """The resolution of the page, as its row has it; None if it is not known."""
     blocks: tuple[BlockWords, ...]
     is_ok: bool = True
     """Whether all of the page was read."""

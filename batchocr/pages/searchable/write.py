@@ -28,7 +28,7 @@ from batchocr.pages.searchable.placed_text import pages_in
 pymupdf.JM_embedded_clean = lambda _document: None
 
 _FIRST_ID: Final = re.compile(r"\[\s*(<[^>]*>|\((?:\\.|[^\\()])*\))")
-"""What a PDF was named when it was made: the first of the two strings of its ID, which its encryption depends on."""
+"""The name that a PDF got when it was made: the first of the two strings of its ID, which its encryption depends on."""
 
 
 def write_searchable(
@@ -64,8 +64,8 @@ def write_searchable(
 
 
 def _is_signed(path: str) -> bool:
-    """Whether the file has a signature: only that says which bytes of it hold, and it is never compressed. Source: PDF
-    1.7, sections 7.5.7 and 12.8.1."""
+    """Whether the file has a signature: only a signature says which bytes of the file it holds for, and it is never
+    compressed. Source: PDF 1.7, sections 7.5.7 and 12.8.1."""
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return data.find(b"/ByteRange") >= 0
 

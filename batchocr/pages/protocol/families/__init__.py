@@ -10,8 +10,8 @@ from batchocr.pages.protocol.base import PageProtocol
 from batchocr.processes.messages import Setup
 
 _MINERU, _GLM, _PADDLE = 18, 2, 1
-"""Each goes up with every change that may alter the text of a page, or its status: in its module and what that uses, or
-in the engine's rules against loops."""
+"""The revisions of the families. Each goes up with every change that may alter the text of a page, or its status: in
+its module and what that uses, or in the engine's rules against loops."""
 
 VERSIONS: Final = {
     "mineru": f"mineru {version('mineru-vl-utils')} r{_MINERU}",

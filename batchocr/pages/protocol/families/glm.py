@@ -35,51 +35,52 @@ PROMPTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("display_formula", "inline_formula"), _FORMULA),
     "table": _TABLE,
 }
-"""By the detector's labels; what has another one is not read."""
+"""The prompts by the detector's labels; what has another label is not read."""
 
 _REPETITION_PENALTY: Final = 1.1
 _WITHIN: Final = 0.8
-"""A box is dropped of which so much lies in a larger one."""
+"""The share of a box that lies in a larger one if it is dropped."""
 _NEVER_WITHIN: Final = frozenset({"image", "seal", "chart"})
 _FRAME: Final = "reference"
-"""Goes around what is listed: of two, the smaller one stays, and what lies in it stays too."""
+"""The label of a box around what is listed: of two such boxes the smaller one stays, and what lies in it stays too."""
 _THOUSAND: Final = 1000
 
 _SIGNS: Final[Mapping[str, str]] = {"doc_title": r"#+\s*", "paragraph_title": r"(?:[-*] \s*)?(?:#+\s*)?"}
 """What the model may put before a heading, by its label."""
 _LITERAL_TABS: Final = re.compile(r"\A(?:\\t)+(?![a-z])|(?<!\\t)(?:\\t)+\Z")
-"""At the ends of an answer, as a backslash and a letter; `\\theta` is no tab."""
+"""Tabs at the ends of an answer that are written as a backslash and a letter; `\theta` is no tab."""
 _RUN: Final = re.compile(r"(\.|·|_|\\_)\1{3,}")
-"""Leaders, of which three are enough."""
+"""A run of leaders, of which three are enough."""
 _IN_TEXT: Final = re.compile(rf"{FORMULA}|^(?:·|•|[*-] )[ \t]*", re.MULTILINE | re.DOTALL)
 """A formula, or the sign before an item."""
 _IN_TABLE: Final = re.compile(r"(?<![\\$])\$\$([^$<]+)\$\$|(?<![\\$])\$(?!\$)((?:[^$\\<]|\\.)+)\$(?![\d$])")
 """A formula, which lies within a cell."""
 
 _LONG: Final = 2048
-"""Shorter answers are not looked at for what they say again and again."""
+"""The length from which on answers are looked at for what they say again and again."""
 _ROUNDS, _LEAST_REPEATED = 10, 10
-"""How often it is said, and letters of it."""
+"""How often an answer has to say a thing for it to count as repeated, and the least letters of that thing; a shorter
+one is taken several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a page."""
+    """A part of a page that a detector found."""
 
     label: str
     """The detector's."""
     box: tuple[int, int, int, int]
-    """In thousandths of the page."""
+    """The part's box, in thousandths of the page."""
 
     def crop(self, image: Image.Image) -> Image.Image | None:
-        """Its pixels; None if it is less than one wide or high."""
+        """The pixels of the part; None if it is less than one wide or high."""
         width, height = image.size
         sides = (width, height, width, height)
         left, top, right, bottom = (int(edge * side / _THOUSAND) for edge, side in zip(self.box, sides, strict=True))
         return image.crop((left, top, right, bottom)) if left < right and top < bottom else None
 
     def block(self) -> Block:
-        """It as a block that is not read yet."""
+        """The part as a block that is not read yet."""
         x0, y0, x1, y1 = (edge / _THOUSAND for edge in self.box)
         return Block(type_of(self.label), (x0, y0, x1, y1), None, None)
 
@@ -132,7 +133,7 @@ def parts_of(answer: str, width: int, height: int) -> list[Part]:
 
 
 def _goes_for(each: Found, other: Found) -> bool:
-    """Whether a box is dropped because of another one."""
+    """Whether the box `each` is dropped because of `other`."""
     if other.label == _FRAME:
         return each.label == _FRAME and other.lies_in(each, _WITHIN)
     return each.label not in _NEVER_WITHIN and each.lies_in(other, _WITHIN)

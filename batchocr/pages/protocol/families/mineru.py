@@ -59,7 +59,7 @@ _COMPLETION: Final = "_batchocr_completion"
 """Our key on a ContentBlock: post-processing reorders, drops and replaces blocks, but keeps foreign keys."""
 
 _UNPARSABLE_NUMBER: Final = re.compile(r"(?<!\d)\d{4301,}")
-"""Too long for `int`. Coordinates end at 1000, so MinerU would skip such a box anyway."""
+"""A number that is too long for `int`. Coordinates end at 1000, so MinerU would skip such a box anyway."""
 
 
 def protocol(setup: Setup) -> MinerUProtocol:
@@ -217,7 +217,7 @@ class MinerUProtocol:
 
 
 def _take_trusted(blocks: Sequence[ContentBlock], page: Page) -> None:
-    """Give the blocks their text that are plain text of the page."""
+    """Give blocks that are plain text of the page that text."""
     trusted = TrustedText(page.glyphs, page.image)
     for block in blocks:
         if has_running_text(block) and (own := trusted.of(block.bbox)) is not None:

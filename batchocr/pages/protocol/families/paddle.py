@@ -35,33 +35,34 @@ from batchocr.processes.messages import Setup
 _OCR, _FORMULA = "OCR:", "Formula Recognition:"
 _FORMULAS: Final = ("formula", "display_formula", "inline_formula")
 _PROMPTS: Final[Mapping[str, str]] = {**dict.fromkeys(_FORMULAS, _FORMULA), "table": "Table Recognition:"}
-"""By the detector's labels; what has another one is asked about with `OCR:`."""
+"""The prompts by the detector's labels; what has another label is asked about with `OCR:`."""
 _FIGURE_PROMPTS: Final[Mapping[str, str]] = {"chart": "Chart Recognition:", "seal": "Seal Recognition:"}
-"""Of figures, which are read on request."""
+"""The prompts of figures by the detector's labels; figures are read on request."""
 _PICTURES: Final = frozenset({"image", "header_image", "footer_image"})
-"""They are never read."""
+"""The labels of pictures that are never read."""
 
 _ALIGNED_PX: Final = 5
 _GAP: Final = 0.5
-"""Between two texts that are read together: of the higher one."""
+"""The largest gap between two texts that are read together, as a share of the height of the higher one."""
 _TALLEST: Final = 3
-"""Crops that are as many times as high as wide together are read apart."""
+"""How many times as high as wide crops that are read together are at most; higher ones are read apart."""
 _PAPER: Final = 200
 """The darkest level of grey that is no ink, if a crop goes from 0 to 255."""
 _LEAST_CROP_PX: Final = 2
-"""A crop that would be no wider or higher without its margin keeps that."""
+"""The px up to which a crop keeps its margin: without it, it would be no wider or higher."""
 
 _SHARE_DIGITS: Final = 4
-"""Of a block's box: a quarter of a pixel at 200 dpi."""
+"""The digits that are left of a box's edges: a quarter of a pixel at 200 dpi."""
 
 _LONG, _LONG_TABLE = 100, 5000
-"""Shorter answers are not looked at for what they say again and again."""
+"""The lengths from which on answers, and answers that are tables, are looked at for what they say again and again."""
 _ROUNDS, _LEAST_REPEATED = 5, 8
-"""How often it is said, and letters of it."""
+"""How often an answer has to say a thing for it to count as repeated, and the least letters of that thing; a shorter
+one is taken several times."""
 
 
 Group: TypeAlias = list[Found]
-"""What is read together; mostly one. Boxes are in pixels."""
+"""The parts that are read together; mostly only one. Boxes are in pixels."""
 
 
 def protocol(setup: Setup) -> PaddleProtocol:
@@ -118,8 +119,8 @@ def kept_of(found: Sequence[Found], width: int, height: int) -> list[Found]:
 
 
 def groups_of(found: Sequence[Found], apart: Collection[str]) -> list[Group]:
-    """The parts as they are read, in reading order: what lies between two texts that are read together comes after
-    them. apart: labels of figures and tables."""
+    """The parts in groups that are read together, in reading order: what lies between two texts that are read together
+    comes after them. apart: labels of figures and tables."""
     obstacles = [each for each in found if each.label in apart]
     groups, last = list[Group](), Group()
     for each in found:
@@ -134,7 +135,7 @@ def groups_of(found: Sequence[Found], apart: Collection[str]) -> list[Group]:
 
 
 def _goes_on(before: Found, after: Found, obstacles: Sequence[Found]) -> bool:
-    """Whether a text may go on in another one: below, where an obstacle moves one of its edges."""
+    """Whether a text may go on in another one: the other is below it, and an obstacle moves one of its edges."""
     if before.label != "text" or after.label != "text":
         return False
     (x0, y0, x1, y1), (left, top, right, bottom) = before.box, after.box
