@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 NAME: Final = "answers.sqlite"
 MAX_BYTES: Final = 32 << 30
-"""Of the file: the answers to some three million pages, which take 10 KB each."""
+"""The largest size of the file: the answers to some three million pages, which take 10 KB each."""
 
 _APPLICATION_ID: Final = 0x626F6372
 _VERSION: Final = 2
@@ -44,7 +44,7 @@ _WAIT_MS: Final = 100
 """How long to wait for another run that is writing: the run's own loop stands still meanwhile."""
 _WRITE_INTERVAL_S: Final = 1.0
 _MAX_WAITING_BYTES: Final = 16 << 20
-"""Of answers that cannot be written yet, because somebody else has the file locked."""
+"""The most bytes of answers that cannot be written yet, because somebody else has the file locked."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _NETWORK: Final = frozenset(
@@ -191,7 +191,7 @@ def _open(path: Path, max_bytes: int) -> SqliteFile:
 
 
 def _make_or_check(db: SqliteFile) -> None:
-    """Make the table, unless it is there, and require that there is nothing else."""
+    """Make the cache's table, unless it is there, and require that there is nothing else in the file."""
     db.execute("BEGIN IMMEDIATE")
     [schema_version] = db.execute("PRAGMA schema_version").fetchone()
     if schema_version == 0:
@@ -209,7 +209,7 @@ def _make_or_check(db: SqliteFile) -> None:
 
 
 def _use_wal(db: SqliteFile) -> None:
-    """Have a new file use a WAL. SQLite does not wait for the others that may be making the same file: hence the
+    """Have a new file use a WAL. SQLite does not wait for other processes that may be making the same file: hence the
     loop. Raises sqlite3.Error."""
     until_s = time.monotonic() + _OPEN_WAIT_MS / 1000
     while True:
@@ -223,7 +223,7 @@ def _use_wal(db: SqliteFile) -> None:
 
 
 def _completion(key: bytes, line: object) -> Completion | None:
-    """The answer in a line; None if it is damaged, another key's, or none."""
+    """The answer in a line of the table; None if the line is damaged, of another key, or holds none."""
     if not isinstance(line, bytes) or not is_sound(line, of=key):
         return None
     try:

@@ -37,7 +37,8 @@ MAX_FRAME_BYTES = 256 * 2**20
 _HEADER = struct.Struct("<IB")
 _READ_BYTES = 2**18
 _MAX_READS = 64
-"""In one `receive()`: a side that never stops sending must not keep the other from everything else."""
+"""How often one `receive()` reads at most: a side that never stops sending must not keep the other from everything
+else."""
 
 _DESCRIPTOR = array.array("i", [0]).itemsize
 # Not socket.send_fds and recv_fds: they drop their flags (CPython 3.11 to 3.14), and a receive that waits hangs the
@@ -51,7 +52,7 @@ class ChannelError(BatchOcrError):
 
 @dataclass(slots=True)
 class _Frame:
-    """What is left to send of a frame. Its descriptor goes with the first byte and is then closed."""
+    """What is left to send of a frame. The frame's descriptor goes with the first byte and is then closed."""
 
     rest: memoryview
     descriptor: int | None
@@ -73,7 +74,7 @@ class Channel(Generic[Sent, Received]):
         device would stand still."""
         sock.setblocking(blocking)
         self.closed = False
-        """Whether the other side is gone, or this one was closed."""
+        """Whether the other side is gone, or this side was closed."""
         self._socket = sock
         self._sends = sends
         self._receives = receives
@@ -130,8 +131,8 @@ class Channel(Generic[Sent, Received]):
             raise ChannelError(f"a message cannot be sent: {error.strerror}") from error
 
     def receive_one(self, kind: type[Expected]) -> Expected | None:
-        """The next message, leaving the others here; None if the other side is gone. Raises ChannelError if it is of
-        another kind."""
+        """The next message, leaving further ones here; None if the other side is gone. Raises ChannelError if the
+        message is of another kind."""
         while not self.closed:
             self.wait()
             for message, _ in self.receive():
@@ -220,7 +221,7 @@ class Channel(Generic[Sent, Received]):
 
 
 def wait_for(channels: Iterable[Channel[Any, Any]], timeout_s: float) -> set[int]:
-    """Return when one of them has something to read, or can send what is waiting: the file numbers of those that do;
+    """The file numbers of channels that have something to read, or can send what is waiting, as soon as there are any;
     none after the timeout."""
     poll = select.poll()
     for channel in channels:

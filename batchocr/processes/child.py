@@ -31,7 +31,7 @@ _children: WeakSet[Child[Any, Any, Any]] = WeakSet()
 
 
 def _leave_to_parent() -> None:
-    """In a fork: close the ends of the lifelines, which would keep the processes alive when the run has ended."""
+    """Close, in a fork, the ends of the lifelines, which would keep the processes alive when the run has ended."""
     for child in _children:
         child.leave()
     _children.clear()
@@ -41,11 +41,13 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 _QUOTED_BYTES = 2048
 _DUMP_BYTES = 2**16
-"""More than Python writes of a fatal error, a stack for each thread."""
+"""How many bytes of the end of a process's output are read: more than Python writes of a fatal error, a stack for each
+thread."""
 _MAX_OUTPUT_BYTES = 2**20
 _DEATH_S = 2.0
 _EXIT_CODE_S = 10.0
-"""How long what has closed its channel may take to end: a busy machine is slow, and only the exit code says why."""
+"""How long a process that has closed its channel may take to end: a busy machine is slow, and only the exit code says
+why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Death:
 
     failure: Failure
     killed: bool = False
-    """Whether it was killed by a SIGKILL from outside: of a user, or of the kernel's OOM killer."""
+    """Whether the process was killed by a SIGKILL from outside: of a user, or of the kernel's OOM killer."""
 
 
 class Child(Generic[Sent, Received, Passed]):
@@ -74,11 +76,11 @@ class Child(Generic[Sent, Received, Passed]):
         environment: Mapping[str, str] | None = None,
         cores: Collection[int] = (),
     ) -> None:
-        """Start it. sends, receives: what the run sends, and receives. name: what to call it. environment: what it has
-        beside that of this process. cores: those on which it may run; empty for those of this process. Raises
-        OSError."""
+        """Start the process. sends, receives: what the run sends, and receives. name: what to call the process.
+        environment: its variables beside those of this process. cores: the cores on which it may run; empty for those
+        of this process. Raises OSError."""
         self.fault: str | None = None
-        """How it broke the protocol, if it did; the channel is closed then."""
+        """How the process broke the protocol, if it did; the channel is closed then."""
         self._name = name
         self._oom_kills_before = num_oom_kills()
         with ExitStack() as undo:
@@ -105,8 +107,8 @@ class Child(Generic[Sent, Received, Passed]):
         return self._process.pid
 
     def receive(self) -> list[Passed]:
-        """What it has said since the last call, as `_follow` passes it on; also sends what is waiting. One that breaks
-        the protocol is lost."""
+        """What the process has said since the last call, as `_follow` passes it on; also sends what is waiting. A
+        process that breaks the protocol is lost."""
         passed: list[Passed] = []
         try:
             self.channel.flush()
@@ -126,7 +128,7 @@ class Child(Generic[Sent, Received, Passed]):
         raise NotImplementedError
 
     def _tell(self, message: Sent, descriptor: int | None = None) -> None:
-        """Send it a message. Never blocks. The channel owns the descriptor from here on."""
+        """Send a message to the process. Never blocks. The channel owns the descriptor from here on."""
         try:
             self.channel.send(message, descriptor)
         except ChannelError as error:
@@ -137,7 +139,8 @@ class Child(Generic[Sent, Received, Passed]):
         self.channel.close()
 
     def death(self) -> Death:
-        """What it died of and what it said last. Call this once it has closed its channel, and before `close`."""
+        """What the process died of and what it said last. Call this once it has closed its channel, and before
+        `close`."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_CODE_S)
         code = self._process.returncode
@@ -147,7 +150,7 @@ class Child(Generic[Sent, Received, Passed]):
         return Death(Failure("crashed", self._describe(code) + (f"; it said: {said}" if said else "")))
 
     def close(self) -> None:
-        """End it at once. It holds nothing that it would have to clean up."""
+        """End the process at once. It holds nothing that it would have to clean up."""
         self.channel.close()
         self._process.kill()
         self.leave()
@@ -169,8 +172,8 @@ class Child(Generic[Sent, Received, Passed]):
         return f"the {self._name} process has ended with exit code {code}"
 
     def _last_words(self, *, has_crashed: bool) -> str:
-        """The end of its output. If it has crashed, and Python has written all its stacks: what was said before that,
-        which may be the cause of an abort, the error, and the stack that it is about."""
+        """The end of the process's output. If it has crashed, and Python has written all its stacks: what was said
+        before that, which may be the cause of an abort, the error, and the stack that it is about."""
         size = os.fstat(self._output.fileno()).st_size
         tail = os.pread(self._output.fileno(), _DUMP_BYTES, max(0, size - _DUMP_BYTES))
         before, fatal, dump = tail.rpartition(b"Fatal Python error: ")
@@ -183,8 +186,8 @@ class Child(Generic[Sent, Received, Passed]):
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Inside, a process that this thread starts inherits a mask that blocks signals to the whole job, until it ignores
-    them itself. Signals to this thread are delivered after the block."""
+    """Inside, a process that this thread starts inherits a mask that blocks signals to the whole job, until that
+    process ignores them itself. Signals to this thread are delivered after the block."""
     heard = signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
     try:
         yield

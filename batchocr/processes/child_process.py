@@ -13,7 +13,8 @@ from pathlib import Path
 from batchocr.machine import JOB_SIGNALS
 
 _LIFELINE = 0
-"""Standard input: a pipe that carries nothing. The run holds its other end, which closes however the run ends."""
+"""The descriptor of standard input: a pipe that carries nothing. The run holds its other end, which closes however the
+run ends."""
 
 
 def belong_to_the_run(descriptor: int, *, oom_score: int) -> socket.socket:

@@ -25,12 +25,13 @@ class StageCount:
     batches: int = 0
     items: int = 0
     limit_sum: float = 0.0
-    """How many items its batches could have held; 0 if they have no limit."""
+    """How many items the stage's batches could have held; 0 if they have no limit."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was done. Whoever counts leaves at 0 what others do: only engines compute, only workers render."""
+    """The counts of what was done. Whoever counts leaves at 0 what others do: only engines compute, only workers
+    render."""
 
     stages: dict[Stage, StageCount] = field(default_factory=lambda: {stage: StageCount() for stage in STAGES})
     busy_s: float = 0.0
@@ -50,15 +51,15 @@ class Counts:
     peak_device_bytes: int = 0
     """The most memory that torch has held of a GPU, in use or kept for later; 0 on a CPU."""
     blocks: int = 0
-    """Of pages: those that the model has read."""
+    """Blocks that the model has read, of all pages."""
     asked: int = 0
     """Questions of pages."""
     from_run: int = 0
-    """Those of them that no engine was asked, because this run had asked the same."""
+    """Questions that no engine was asked, because this run had asked the same."""
     from_cache: int = 0
-    """Those that no engine was asked, because an earlier run had asked the same."""
+    """Questions that no engine was asked, because an earlier run had asked the same."""
     saved_image_tokens: int = 0
-    """Of the questions that no engine was asked."""
+    """Image tokens of the questions that no engine was asked."""
     saved_output_tokens: int = 0
 
     def add(self, stage: Stage, seconds: float, *, items: int = 1, batches: int = 1, limit: float = 0.0) -> None:

@@ -18,7 +18,7 @@ from batchocr.processes.counts import Counts
 from batchocr.processes.messages import RequestBatch, Seconds
 
 REJECT = "BATCHOCR_REJECT"
-"""Of the environment, which names candidates that are not to be tried: see engine/backend/trial.py."""
+"""The environment variable that names the candidates that are not to be tried: see engine/backend/trial.py."""
 TRYING = "trying the kernel "
 """How a line of an engine's log begins that says which candidate is tried next, as in BATCHOCR_REJECT."""
 
@@ -33,10 +33,10 @@ class EngineLimits:
     llm_batch_size: int
     prefill_max_tokens: int
     max_new_tokens: int
-    """Of any answer."""
+    """The most tokens of any answer."""
     num_kv_tokens: int
     layout_batch_size: int = 0
-    """Of the layout stage; 0 if there is none."""
+    """The most pages in a batch of the layout stage; 0 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,36 +44,36 @@ class UseDevice:
     """What the engine runs on."""
 
     device: str
-    """auto, cpu or a GPU."""
+    """The device to use: auto, cpu or a GPU."""
     backend: BackendName
     num_sharing: int = 1
     """How many engines divide the cores on which this one may run."""
     try_bfloat16: bool = False
     """Whether to find out how much faster the CPU is in bfloat16."""
     try_kernels: DType | None = None
-    """For `batchocr doctor`: the dtype to try kernels in; None to leave that until a model is loaded."""
+    """The dtype to try kernels in, for `batchocr doctor`; None to leave that until a model is loaded."""
     type: Literal["use device"] = "use device"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """What was chosen for an operation, and why the others were not."""
+    """What was chosen for an operation, and why the other candidates were not."""
 
     operation: str
     taken: str
     error: float = 0.0
-    """Relative to the reference."""
+    """How far the results are from the reference's, relative to them."""
     seconds: float = 0.0
-    """For one run on the small case; 0 if nothing was compared."""
+    """How long one run on the small case took; 0 if nothing was compared."""
     rejected: dict[str, str] = field(default_factory=dict)
-    """Of each candidate that cannot be used here, the reason."""
+    """The reason why each candidate cannot be used here, of those that cannot."""
     others: dict[str, float] = field(default_factory=dict)
-    """Of each that could have been taken as well, the reference among them, its seconds."""
+    """The seconds of each candidate that could have been taken as well, the reference among them."""
     remark: str = ""
-    """Why none of the others was taken, if one is faster."""
+    """Why no other candidate was taken, if one is faster."""
 
     def reasons(self) -> dict[str, str]:
-        """Why each of the others was not taken, in words."""
+        """Why each other candidate was not taken, in words."""
         times = {
             name: f"{1e6 * seconds:.0f} µs" + (f", but {self.remark}" if seconds < self.seconds else "")
             for name, seconds in self.others.items()
@@ -91,7 +91,7 @@ class KernelsTried:
 
     dtype: DType
     choices: tuple[KernelChoice, ...] = ()
-    """One for each operation of a GPU; empty on a CPU."""
+    """The choices, one for each operation of a GPU; empty on a CPU."""
     libraries: dict[str, str] = field(default_factory=dict)
     """The version of each library that brings kernels, or why there is none."""
     error: str = ""
@@ -103,22 +103,22 @@ class DeviceFound:
     """The device can be used."""
 
     device: str
-    """Its full name, as torch has it."""
+    """The device's full name, as torch has it."""
     alike: tuple[str, ...]
     """All devices that `auto` stands for here, this one among them."""
     backend: BackendName
     memory_bytes: int
     """What is free on a GPU; what this process may use of a CPU's memory."""
     bfloat16_speedup: float | None = None
-    """How many times as fast as in float32 it is in bfloat16; None if that was not tried."""
+    """How many times as fast as in float32 the CPU is in bfloat16; None if that was not tried."""
     name: str = ""
-    """Of a GPU, with its compute capability; empty for a CPU."""
+    """The name of a GPU, with its compute capability; empty for a CPU."""
     total_bytes: int = 0
     """All the memory that the device has."""
     without_bfloat16: tuple[str, ...] = ()
     """All GPUs here that do not compute in bfloat16, or only imitate it."""
     kernels: KernelsTried | None = None
-    """None if they were not tried."""
+    """What came of trying kernels; None if they were not tried."""
     type: Literal["device found"] = "device found"
 
 
@@ -127,14 +127,14 @@ class LoadModel:
     """What the engine is to load, once."""
 
     folder: str
-    """Of the checkpoint."""
+    """The folder of the checkpoint."""
     dtype: DType
     vit_dtype: VitDType
     limits: EngineLimits
     detector: str = ""
     """The folder of the layout detector; empty if there is none."""
     kept_choices: tuple[KernelChoice, ...] = ()
-    """Of an earlier start on the same card: they are only checked, and not timed."""
+    """The choices of an earlier start on the same card: they are only checked, and not timed."""
     type: Literal["load model"] = "load model"
 
 
@@ -143,7 +143,7 @@ class Ready:
     """The model is loaded, and a first question is answered."""
 
     choices: tuple[KernelChoice, ...] = ()
-    """One for each operation; empty if there was no choice."""
+    """The choices of kernels, one for each operation; empty if there was no choice."""
     type: Literal["ready"] = "ready"
 
     @property
@@ -157,7 +157,7 @@ class Refused:
     """The engine cannot start, and ends."""
 
     error: Literal["usage", "model", "engine"]
-    """UsageError, ModelError or EngineError."""
+    """The class of the error: UsageError, ModelError or EngineError."""
     message: str
     type: Literal["refused"] = "refused"
 
@@ -176,7 +176,7 @@ class Working:
     seconds: Seconds
     """How long, as far as the engine can tell."""
     begun: tuple[int, ...]
-    """The batches that it has begun with since it last said so."""
+    """The batches that the engine has begun with since it last said so."""
     type: Literal["working"] = "working"
 
 
@@ -186,9 +186,9 @@ class Answers:
 
     task_id: int
     completions: Annotated[tuple[Completion, ...], Field(min_length=1)]
-    """In the order of its questions."""
+    """The completions, in the order of the batch's questions."""
     counts: Counts
-    """All that the engine has done so far."""
+    """The counts of all that the engine has done so far."""
     type: Literal["answers"] = "answers"
 
 
@@ -197,7 +197,7 @@ class Logged:
     """A line for the run's log."""
 
     level: int
-    """As in `logging`."""
+    """The level of the record, as in `logging`."""
     message: str
     type: Literal["logged"] = "logged"
 

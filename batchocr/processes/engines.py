@@ -49,20 +49,21 @@ Plan: TypeAlias = Callable[[DeviceFound], LoadModel]
 
 _LOOK_INTERVAL_S = 0.5
 _FIND_S = 300.0
-"""For loading torch, which may come from a slow file server, and looking at the device."""
+"""How long loading torch, which may come from a slow file server, and looking at the device may take."""
 _LOAD_S = 1200.0
-"""For reading the weights and trying kernels."""
+"""How long reading the weights and trying kernels may take."""
 _STEP_S = 60.0
-"""For a step that should take no time at all: the first ones may compile kernels."""
+"""How long a step that should take no time at all may take: the first steps may compile kernels."""
 _STEP_FACTOR = 10.0
-"""How many times as long as it was said to take a step may take, besides."""
+"""How many times as long as announced a step may take, besides the fixed time."""
 
 LossKind: TypeAlias = Literal["failed start", "loss at first", "loss", "kill"]
 """How an engine was lost: before it was ready; when no engine of the device had ever given an answer without an error,
 or when one had; by a kill from outside."""
 _MAX_IN_A_ROW: Final[dict[LossKind, int]] = {"failed start": 6, "loss at first": 8, "loss": 24, "kill": 30}
-"""A device is given up after so many of a kind without an answer that is not an error, or, of failed starts, without an
-engine that was ready. The bad questions of a page cost at most four engines: see `questions`."""
+"""How many losses of each kind in a row mean that a device is given up: without an answer between them that is no
+error, or, of failed starts, without an engine that was ready. The bad questions of a page cost at most four engines:
+see `questions`."""
 
 _QUESTION_WORK_PX: Final = 100 * 28 * 28
 """What a question takes besides its image, in pixels of that."""
@@ -76,9 +77,11 @@ class EngineLoss:
 
     message: str
     killed: bool = False
-    """By a SIGKILL from outside: a user, or the kernel's OOM killer. No question is to blame."""
+    """Whether a SIGKILL from outside ended the engine: of a user, or of the kernel's OOM killer. No question is to
+    blame."""
     refusal: BatchOcrError | None = None
-    """If it refused to start, or ended in the trial of a kernel: the error to raise if no other starts."""
+    """The error to raise if no other engine starts, where this one refused to start, or ended in the trial of a kernel;
+    else None."""
 
 
 @dataclass(slots=True)
@@ -86,14 +89,14 @@ class EngineUse:
     """How a device was used by all engines that ran on it: the counts since the last `forget`, the rest ever."""
 
     device: str
-    """Its name; several may be called cpu."""
+    """The name of the device; several may be called cpu."""
     kernels: str = ""
     counts: Counts = field(default_factory=Counts)
     num_lost: int = 0
     peak_bytes: int | None = None
     """The most host memory that any engine held."""
     given_up: str = ""
-    """Why no engine runs on it any more; empty if one does."""
+    """Why no engine runs on the device any more; empty if one does."""
     was_ready: bool = False
     """Whether any engine was."""
     has_answered: bool = False
@@ -113,22 +116,22 @@ class EngineProcess(Child[ToEngine, FromEngine, Answers]):
     def __init__(
         self, message: UseDevice, command: Sequence[str], use: EngineUse | None = None, *, cores: Collection[int] = ()
     ) -> None:
-        """Start it. use: of its device before. cores: as Child has them. Raises OSError."""
+        """Start the engine. use: how its device was used before. cores: as Child has them. Raises OSError."""
         super().__init__(command, TO_ENGINE, FROM_ENGINE, name="engine", cores=cores)
         self.use = use or EngineUse(message.device)
-        """Of its device, without what this process has done."""
+        """How the device was used before, without what this process has done."""
         self.found: DeviceFound | None = None
         self.ready: Ready | None = None
         self.is_loading = False
-        """Whether it has been told what to load."""
+        """Whether the engine has been told what to load."""
         self.asked: dict[int, Sequence[Question]] = {}
-        """What it has not answered yet, by number."""
+        """The questions that the engine has not answered yet, by the number of their batch."""
         self.begun: set[int] = set()
-        """The numbers of what it has begun with."""
+        """The numbers of the batches that the engine has begun with."""
         self.work_px = 0
-        """Roughly how much it has to do, as the pixels of images."""
+        """Roughly how much work the engine has, as the pixels of images."""
         self.counts = Counts()
-        """What it had done when it last answered."""
+        """What the engine had done when it last answered."""
         self._lost: EngineLoss | None = None
         self._said = ""
         self._clock = RunningClock()
@@ -136,7 +139,8 @@ class EngineProcess(Child[ToEngine, FromEngine, Answers]):
         self._send(message, within_s=_FIND_S if message.try_kernels is None else _LOAD_S)
 
     def load(self, plan: Plan) -> None:
-        """Have it load what is planned for its device, once it has found that. If there is no room, it is lost."""
+        """Have the engine load what is planned for its device, once it has found the device. If there is no room, the
+        engine is lost."""
         if self.found is None or self.is_loading:
             return
         try:
@@ -146,7 +150,7 @@ class EngineProcess(Child[ToEngine, FromEngine, Answers]):
             self._lost = EngineLoss(str(error), refusal=error)
 
     def ask(self, number: int, batch: SharedBatch, questions: Sequence[Question]) -> None:
-        """Have it answer these questions of a batch. number: what the answers come back under. Never blocks."""
+        """Have the engine answer these questions of a batch. number: what the answers come back under. Never blocks."""
         self.asked[number] = questions
         self.work_px += _work_px(questions)
         try:
@@ -155,7 +159,7 @@ class EngineProcess(Child[ToEngine, FromEngine, Answers]):
             self._break_off(error)
 
     def forget(self) -> None:
-        """Drop all questions, and count from zero. What it is doing it does to the end."""
+        """Drop all questions, and count from zero. The engine finishes what it is doing."""
         self.asked.clear()
         self.begun.clear()
         self.work_px, self.counts = 0, Counts()
@@ -163,19 +167,20 @@ class EngineProcess(Child[ToEngine, FromEngine, Answers]):
             self._send(Forget(), within_s=0.0)
 
     def used(self) -> EngineUse:
-        """How its device has been used, by this process too. Its memory is known only while it lives."""
+        """How the engine's device has been used, by this process too. The process's memory is known only while it
+        lives."""
         counts = sum_of([self.use.counts, self.counts])
         peak_bytes = max(peak_resident_bytes(self.pid) or 0, self.use.peak_bytes or 0) or None
         return replace(self.use, counts=counts, peak_bytes=peak_bytes)
 
     def used_and_lost(self, loss: EngineLoss) -> EngineUse:
-        """As `used`, with this process as one more that was lost."""
+        """How the device was used, as `used` says, with this process as one more that was lost."""
         in_use: LossKind = "kill" if loss.killed else "loss" if self.use.has_answered else "loss at first"
         kind: LossKind = "failed start" if self.ready is None else in_use
         return replace(self.used(), num_lost=self.use.num_lost + 1, in_a_row=self.use.in_a_row + Counter([kind]))
 
     def loss(self) -> EngineLoss | None:
-        """Why it is lost: it said so, it died, broke the protocol, or took too long."""
+        """Why the engine is lost: it said so, it died, broke the protocol, or took too long; None if it is not."""
         if self._lost is None and self.fault is not None:
             self._lost = EngineLoss(f"it broke off: {self.fault}")
         if self._lost is None and self.channel.closed:
@@ -188,7 +193,8 @@ class EngineProcess(Child[ToEngine, FromEngine, Answers]):
         return self._lost
 
     def _lose(self, message: str, *, killed: bool = False) -> None:
-        """It is lost without a word of its own. If it was trying a kernel, the next engine would be lost as well."""
+        """Set down that the engine is lost without a word of its own. If it was trying a kernel, the next engine would
+        be lost as well."""
         refusal = None
         if self._said.startswith(TRYING) and not killed:
             tried = self._said.removeprefix(TRYING)
@@ -258,7 +264,7 @@ class Engines:
     ) -> None:
         """device: as --device. try_bfloat16: as in UseDevice. command: to start an engine with."""
         self.devices = tuple("cuda:0" if name == "cuda" else name for name in device.split(","))
-        """Those that are to have an engine; final once opened."""
+        """The devices that are to have an engine; final once opened."""
         self._use_device = UseDevice("", backend, try_bfloat16=try_bfloat16)
         self._command = command
         self._plan: Plan | None = None
@@ -348,18 +354,19 @@ class Engines:
 
     @property
     def able(self) -> list[EngineProcess]:
-        """Those that can be asked more: they are ready, and have less than their share. The least busy comes first."""
+        """The engines that can be asked more: they are ready, and have less than their share. The least busy comes
+        first."""
         share = -(-self._max_batches // max(1, len(self._engines)))
         able = [engine for engine in self._engines if engine.ready is not None and len(engine.asked) < share]
         return sorted(able, key=lambda engine: engine.work_px)
 
     def is_trusted(self, engine: EngineProcess) -> bool:
-        """Whether what happens to it may be a question's fault, and not its device's: that has given an answer without
-        an error, or none has."""
+        """Whether what happens to an engine may be a question's fault, and not its device's: the device has given an
+        answer without an error, or no device has."""
         return engine.use.has_answered or not any(other.use.has_answered for other in self._engines)
 
     def receive(self) -> list[Answers]:
-        """What they have answered since the last call. Raises EngineError if there is no engine any more."""
+        """What the engines have answered since the last call. Raises EngineError if there is no engine any more."""
         if not self._engines:
             raise EngineError("there is no engine any more")
         return [answers for engine in self._engines for answers in engine.receive()]
@@ -379,8 +386,8 @@ class Engines:
     # Watching and replacing
 
     def _start(self, devices: Sequence[str]) -> None:
-        """Start engines on these, and wait until all have found their devices, and loaded what is planned. Raises
-        BatchOcrError as `_give_up` does."""
+        """Start engines on these devices, and wait until all have found their devices, and loaded what is planned.
+        Raises BatchOcrError as `_give_up` does."""
         try:
             for device in devices:
                 self._add(EngineUse(device), len(self._engines))
@@ -434,5 +441,5 @@ def _cores_of(device: str, index: int, num_engines: int) -> tuple[Collection[int
 
 
 def _work_px(questions: Sequence[Question]) -> int:
-    """Roughly how much work they are: text grows with the area that it covers."""
+    """Roughly how much work questions are: text grows with the area that it covers."""
     return sum(_QUESTION_WORK_PX + prod(each.resize_to or (each.height, each.width)) for each in questions)

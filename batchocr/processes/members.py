@@ -31,16 +31,16 @@ class Within:
 
     container: Document
     documents: Documents = field(default_factory=Documents)
-    """In its order; at the end the file itself, if not all of it can be listed."""
+    """The documents in the file, in its order; at the end the file itself, if not all of it can be listed."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """How many others there are, as `SkippedFiles.by_kind` says it."""
+    """How many other files there are in the file, as `SkippedFiles.by_kind` says it."""
     version: tuple[int, int] | None = None
     """Size and mtime of the file, if these are all of its documents."""
     _taken: set[str] = field(default_factory=set)
     """The `source` of each document that a worker has listed."""
 
     def add(self, listed: MembersListed) -> None:
-        """Add what a worker says."""
+        """Add what a worker says of the file."""
         self.skipped.update(listed.skipped)
         self.documents.extend(self._named(member, listed.version) for member in listed.members)
         if listed.problem is not None:
@@ -49,7 +49,7 @@ class Within:
             self.version = listed.version
 
     def _named(self, member: Member, version: tuple[int, int]) -> Document:
-        """The document; if it has the name of another before it, the member's number is added to that."""
+        """The document of a member; if it has the name of another before it, the member's number is added to that."""
         source = f"{self.container.source}/{member.name}"
         while source in self._taken:
             source = f"{source} ({member.ordinal})"

@@ -38,7 +38,8 @@ from batchocr.storage.unpacked import folder_name
 
 Activity = Literal["open", "render", "post-process"]
 Part = tuple[Box, Encoding, int]
-"""Of a page, how to encode it, and by how many degrees what is in it lies turned clockwise: it is turned back."""
+"""A part of a page: its box, how to encode it, and by how many degrees what is in it lies turned clockwise: it is
+turned back."""
 
 _MAX_RESIZED_PX = 1 << 26
 _MAX_PROMPT = 10_000
@@ -48,7 +49,7 @@ _OPTIONS = (
     *("dpi", "password", "max_new_tokens", "penalties", "text_layer", "orientation", "figures"),
     *("document_column", "name_column", "zip_encoding", "work_dir"),
 )
-"""Those of a run that are a worker's, too."""
+"""The options of a run that are a worker's, too."""
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -64,9 +65,10 @@ class Setup:
     memory_bytes: int
     """How much memory the worker may hold."""
     protocol: Annotated[str, Field(pattern="^[a-z0-9_]{1,40}$")] = "none"
-    """That of a family of models, "lines" for an audit's second reader, "none" if no page is read."""
+    """The name of the protocol of a family of models, "lines" for an audit's second reader, "none" if no page is
+    read."""
     page_timeout_s: float = 60.0
-    """After so long with one thing the run ends the worker."""
+    """How long the worker may take for one thing before the run ends it."""
     text_layer: TextLayerUse = "check"
     """What the text of PDFs is for."""
     orientation: OrientationUse = "check"
@@ -76,15 +78,16 @@ class Setup:
     detector: str = ""
     """The fingerprint of the layout detector; empty if the model finds layouts."""
     document_column: str | None = None
-    """Of tables that hold documents; None for the one that fits."""
+    """The column that holds the documents of a table; None for the one that fits."""
     name_column: str | None = None
-    """Of the same; None for the `path` beside a document, or the row's number."""
+    """The column that holds the names of the documents of a table; None for the `path` beside a document, or the row's
+    number."""
     zip_encoding: str = ZIP_ENCODING
-    """Of names in zips that do not say theirs."""
+    """The encoding of names in zips that do not say theirs."""
     work_dir: str | None = None
     """Where compressed tars are unpacked; None for the usual place."""
     folder_name: str = field(default_factory=folder_name)
-    """Of the folder there that is this run's."""
+    """The name of this run's folder in `work_dir`."""
     type: Literal["setup"] = "setup"
 
     @classmethod
@@ -101,7 +104,7 @@ class OpenDocument:
     task_id: int
     path: str
     with_outline: bool = False
-    """Whether to tell its outline too."""
+    """Whether to tell the document's outline too."""
     type: Literal["open"] = "open"
 
 
@@ -113,11 +116,11 @@ class ReadPage:
     path: str
     page_index: int
     size: int | None = None
-    """Of the file, in bytes; None for the file as it is now."""
+    """The size of the file, in bytes; None for the file as it is now."""
     mtime_ns: int | None = None
-    """Of the file; None for the file as it is now."""
+    """When the file was last modified, in ns since 1970; None for the file as it is now."""
     dpi: int | None = None
-    """Of a page of a PDF; None for that of the setup."""
+    """The resolution to draw a page of a PDF at; None for that of the setup."""
     type: Literal["read"] = "read"
 
 
@@ -140,7 +143,7 @@ class DrawPage:
 
 @dataclass(frozen=True, slots=True)
 class LookAtPages:
-    """Tell what these pages are like: their size, and how much text they have of their own. None is drawn."""
+    """Tell what pages are like: their size, and how much text they have of their own. No page is drawn."""
 
     task_id: int
     path: str
@@ -186,7 +189,7 @@ class Completions:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The worker can be given something to do. Its first word, of no task."""
+    """The worker can be given something to do. This is its first word, and about no task."""
 
     type: Literal["started"] = "started"
 
@@ -207,7 +210,7 @@ class Ended:
     task_id: int
     activity: Activity
     seconds: Seconds
-    """How long it took."""
+    """How long the step took."""
     type: Literal["ended"] = "ended"
 
 
@@ -220,13 +223,13 @@ class Opened:
     doc_id: str
     """SHA-256 of the file, hex."""
     size: Number
-    """Of the file before it was read, in bytes."""
+    """The size of the file before it was read, in bytes."""
     mtime_ns: Int64
-    """Of the file before it was read."""
+    """When the file had last been modified before it was read, in ns since 1970."""
     doubted: bool = False
-    """Whether it is an object whose bytes do not fit its ETag."""
+    """Whether the document is an object whose bytes do not fit its ETag."""
     outline: tuple[OutlineEntry, ...] = ()
-    """Empty if it was not asked for, or cannot be read."""
+    """The document's outline; empty if it was not asked for, or cannot be read."""
     type: Literal["opened"] = "opened"
 
 
@@ -236,24 +239,24 @@ class PagesSeen:
 
     task_id: int
     format: Annotated[str, Field(max_length=20)]
-    """Of the file."""
+    """The format of the file."""
     pages: tuple[PageSeen | None, ...]
-    """In the order in which they were asked for; None for one that cannot be read."""
+    """The pages, in the order in which they were asked for; None for one that cannot be read."""
     type: Literal["pages seen"] = "pages seen"
 
 
 @dataclass(frozen=True, slots=True)
 class MembersListed:
-    """Some of the documents within a file, in its order."""
+    """Some of the documents within a file, in the file's order."""
 
     task_id: int
     version: tuple[Number, Int64]
-    """Size and mtime of the file."""
+    """The size and mtime of the file that the documents are in."""
     members: tuple[Member, ...]
     skipped: dict[Annotated[str, Field(max_length=40)], Number]
-    """What else was there, as `SkippedFiles.by_kind` says it."""
+    """How many other files there were, as `SkippedFiles.by_kind` says it."""
     is_last: bool
-    """Whether there are no more."""
+    """Whether this is the last such message of the file: no more documents follow."""
     problem: Failure | None = None
     """Why the rest cannot be listed."""
     type: Literal["members listed"] = "members listed"
@@ -265,7 +268,7 @@ class Drawn:
 
     task_id: int
     sizes: tuple[Number, ...]
-    """0 for a part of which nothing is on the page."""
+    """The bytes of each part that was written; 0 for a part of which nothing is on the page."""
     type: Literal["drawn"] = "drawn"
 
 
@@ -277,8 +280,8 @@ class SearchableWritten:
 
 
 def _answerable(questions: tuple[Question, ...]) -> tuple[Question, ...]:
-    """Raises ValueError for questions that no page has: one that is far too large could end the engine, which answers
-    those of many pages at once."""
+    """The questions. Raises ValueError for questions that no page has: one that is far too large could end the engine,
+    which answers the questions of many pages at once."""
     for question in questions:
         height, width = question.resize_to or (1, 1)
         if not (min(height, width) > 0 and height * width <= _MAX_RESIZED_PX):
@@ -293,16 +296,16 @@ class Question:
     """A Request without its pixels, which are in the batch's shared memory."""
 
     offset: int
-    """Of the first byte of its pixels."""
+    """The offset of the first byte of the image's pixels in the batch's memory."""
     height: int
     width: int
     prompt: Annotated[str, Field(max_length=_MAX_PROMPT)]
     sampling: Sampling
     resize_to: tuple[int, int] | None
     digest: Digest
-    """SHA-256, hex, of all that its answer depends on but the model."""
+    """SHA-256, hex, of all that the answer depends on but the model."""
     detector: Digest | Literal[""] = ""
-    """As in Request."""
+    """The fingerprint of the layout detector that is asked, as in Request; empty for the model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,13 @@ from batchocr.processes.channel import ChannelError
 from batchocr.processes.messages import Question, RequestBatch
 
 MAX_BATCH_BYTES: Final = 2**30
-"""Far more than a page's own pixels, which its questions hold at most a few times over."""
+"""The most bytes of a batch: far more than a page's own pixels, which its questions hold at most a few times over."""
 
 _CHANNELS: Final = 3
 
 _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-"""Without them a worker could truncate the file while it is mapped: reading on would then be a SIGBUS."""
+"""The seals of a batch's memory. Without them a worker could truncate the file while it is mapped: reading on would
+then be a SIGBUS."""
 
 
 def share_batch(task_id: int, requests: Sequence[Request]) -> tuple[RequestBatch, int]:
@@ -60,7 +61,7 @@ class SharedBatch:
     """
 
     def __init__(self, message: RequestBatch, descriptor: int) -> None:
-        """Owns the descriptor. Raises ChannelError if it is not what `share_batch` makes for this message."""
+        """Owns the descriptor. Raises ChannelError if the memory is not what `share_batch` makes for this message."""
         self.message = message
         self._descriptor = descriptor
         try:
@@ -76,7 +77,7 @@ class SharedBatch:
         os.close(self._descriptor)
 
     def duplicate(self) -> int:
-        """Another descriptor of the memory, to be sent. Raises ChannelError if no more can be open."""
+        """Another descriptor of the batch's memory, to be sent. Raises ChannelError if no more can be open."""
         try:
             return os.dup(self._descriptor)
         except OSError as error:

@@ -16,13 +16,14 @@ from batchocr.processes.worker import Arrived, Loss, Worker
 
 _LOOK_INTERVAL_S = 1.0
 _MAX_BACKLOG = 2
-"""Tasks that a worker has before it: while it works on one, it should not have to wait for the next."""
+"""How many tasks a worker has before it: while it works on one, it should not have to wait for the next."""
 
 MAX_PAGES = 2000
-"""A worker is replaced after this many pages, so that what a library leaks or fragments does not add up over days."""
+"""How many pages a worker reads before it is replaced, so that what a library leaks or fragments does not add up over
+days."""
 
 _MAX_FAILED_STARTS = 3
-"""If this many workers are lost before saying a word, with no word from any other since, all must be at fault."""
+"""How many workers, lost before they said a word, mean that none can be started, if no other has said a word since."""
 
 
 class WorkerPool:
@@ -32,11 +33,11 @@ class WorkerPool:
     """
 
     def __init__(self, count: int, setup: Setup, command: Sequence[str] = WORKER_COMMAND) -> None:
-        """Start them. Raises BatchOcrError."""
+        """Start the workers. Raises BatchOcrError."""
         self.workers: list[Worker] = []
-        """Those to give new work to. Others may still be finishing what they hold."""
+        """The workers to give new work to. Others may still be finishing what they hold."""
         self.peak_worker_bytes: int | None = None
-        """The most memory that any of those that have ended held, as far as is known."""
+        """The most memory that any ended worker held, as far as is known."""
         self.setup = setup
         self._command = command
         self._clock = RunningClock()
@@ -62,8 +63,8 @@ class WorkerPool:
         return answer
 
     def map(self, tasks: Iterable[Task], timeout_s: float) -> Iterator[tuple[Worker, Arrived | Loss]]:
-        """Give every worker without a task the next one, and yield how each ended, in order of completion. Its worker
-        can be sent a further task before the next is asked for. timeout_s: as in `replace_lost`. Raises
+        """Give every worker without a task the next one, and yield how each ended, in order of completion. A worker
+        can be sent a further task before the next end is asked for. timeout_s: as in `replace_lost`. Raises
         BatchOcrError."""
         waiting = iter(tasks)
         while True:

@@ -37,13 +37,14 @@ _MAX_BYTES: Final = 64 << 20
 _BYTES_EACH: Final = 600
 """What an answer takes besides its text: its digest, its numbers, its entries in two tables."""
 _MAX_KILLS: Final = 5
-"""If so many engines are killed that had begun with a group, it is suspect."""
+"""How many engines that had begun with a group may be killed before the group is suspect."""
 _DIVIDED: Final = 2
-"""After so many losses a group is divided into its questions."""
+"""After how many losses a group is divided into its questions."""
 _MAX_POISONOUS: Final = 2
-"""If engines were lost with so many questions of a page, its others are not tried."""
+"""How many questions of a page may cost an engine before the page's other questions are not tried."""
 _NUMBERS: Final = count(1)
-"""Of all runs of this process: an engine may still answer what an earlier one asked."""
+"""Numbers for what engines are asked, counted over all runs of this process: an engine may still answer what an earlier
+run asked."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,9 +54,9 @@ class AskingPage:
     task_id: int
     num_questions: int
     answers: dict[int, Completion] = field(default_factory=dict)
-    """Those that there are, by the places of their questions."""
+    """The answers that there are, by the places of their questions."""
     num_poisonous: int = 0
-    """How many of its questions have cost an engine that had nothing else."""
+    """How many of the page's questions have cost an engine that had nothing else to answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,10 +64,11 @@ class Pending:
     """A question that an engine has to answer."""
 
     key: str
-    """Its digest, which it shares with others; a number if nothing is shared."""
+    """The question's digest, which equal questions share; a number if nothing is shared."""
     question: Question
     waiting: list[tuple[AskingPage, int]]
-    """The pages that wait for the answer, and its place in each. It was asked for the first of them."""
+    """The pages that wait for the answer, and the answer's place in each. The question was asked for the first of
+    them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,12 +77,12 @@ class Group:
 
     page: AskingPage
     batch: SharedBatch
-    """That with their pixels."""
+    """The batch with the pixels of these questions."""
     pending: list[Pending]
     losses: int = 0
     """How many engines were lost that had begun with it. After the first it is suspect, after the second divided."""
     kills: int = 0
-    """How many engines that had begun with it were killed from outside."""
+    """How many engines that had begun with the group were killed from outside."""
 
 
 class Questions:
@@ -95,7 +97,7 @@ class Questions:
         """engines: loaded, and asked by nobody else. cache: only if it shares; closed by `close`. shares: whether
         questions that are the same are asked once. max_bytes: how much memory the kept answers may take."""
         self.counts = Counts()
-        """Of questions that could be shared."""
+        """Counts of the questions that could be shared, and of what sharing saved."""
         self._engines = engines
         self._cache = cache
         self._shares = shares
@@ -230,7 +232,7 @@ class Questions:
                 self._suspects.extend(replace(group, pending=[each]) for each in group.pending)
 
     def _fail(self, group: Group, why: str) -> None:
-        """Answer a single question with an error; if it is not the first of its page, those too that still wait."""
+        """Answer a single question with an error; from the second of a page on, also its other suspects."""
         failed = [group]
         group.page.num_poisonous += 1
         if group.page.num_poisonous >= _MAX_POISONOUS:

@@ -41,16 +41,18 @@ from batchocr.storage.uris import is_uri
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 Steps: TypeAlias = Generator[Task, Any, Made]
-"""Yields what to ask a worker, is sent its answer or a Failure, returns what was made of it."""
+"""Steps of work for workers: yields what to ask a worker, is sent its answer or a Failure, returns what was made of
+it."""
 
 _WHOLE: Part = ((0.0, 0.0, 1.0, 1.0), "pixels", 0)
 _NOT_ITS_PIXELS = Failure("crashed", "the worker process said something else than what the page looks like")
-"""Only a worker that a hostile document has taken over does so."""
+"""The failure of a worker that says something else than what a page looks like, as only one does that a hostile
+document has taken over."""
 
 _AHEAD_FOR_EACH = 2
-"""For each worker: one page is drawn, and one is before it or there already."""
+"""How many pages are drawn ahead for each worker: one page is drawn, and one is before it or there already."""
 _MOST_LISTED = 8
-"""Archives of which the list is kept: some 300 bytes a document."""
+"""How many archives' lists are kept: some 300 bytes a document."""
 
 _ESCAPED = re.compile(r"\\ud(c[89a-f][0-9a-f])")
 
@@ -64,15 +66,15 @@ class SourceFile:
     doc_id: str
     page_count: int
     size: int
-    """In bytes."""
+    """The size of the file, in bytes."""
     mtime_ns: int
     outline: tuple[OutlineEntry, ...] = ()
-    """Empty if it has none, if that cannot be read, or was not asked for."""
+    """The document's outline; empty if it has none, if that cannot be read, or was not asked for."""
 
 
 def draw_again(task_id: int, file: SourceFile, row: PageResult) -> ReadPage:
-    """The task of drawing a page as it was drawn for its row. One that was scaled down to fit has less than whole dpi,
-    and is scaled down again."""
+    """The task of drawing a page as it was drawn for its row. A page that was scaled down to fit has less than whole
+    dpi, and is scaled down again."""
     assert row.page_index is not None
     dpi = None if row.dpi is None else max(1, math.ceil(row.dpi - 1e-6))
     return ReadPage(task_id, file.path, row.page_index, file.size, file.mtime_ns, dpi)
@@ -86,7 +88,7 @@ class Begun(Generic[Made]):
     task: Task | None = None
     """What is asked now; None once nothing is left to do."""
     was_killed: bool = False
-    """Whether a worker was killed from outside while it did this, so that another does it again."""
+    """Whether a worker was killed from outside while it did this, so that another worker does it again."""
     made: Made | None = None
 
 
@@ -105,7 +107,8 @@ class SourceFiles:
         self._asked: dict[int, Begun[Any]] = {}
         self._pool = WorkerPool(workers, replace(Setup.of(config), text_layer="off"))
         self._members: dict[str, dict[str, str]] = {}
-        """Of the last archives and tables, the addresses of the documents in them, by their paths."""
+        """The addresses of the documents in the last archives and tables, by the paths of these and of the
+        documents."""
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +124,7 @@ class SourceFiles:
         return begun
 
     def take(self, begun: Begun[Made]) -> Made:
-        """What comes of it, as soon as it is done. Raises BatchOcrError if no worker can be started."""
+        """What comes of the work begun, as soon as it is done. Raises BatchOcrError if no worker can be started."""
         while begun.task is not None:
             for _, ended in self._pool.ended(self._timeout_s):
                 if isinstance(ended, Loss):
@@ -134,7 +137,7 @@ class SourceFiles:
 
     def ahead(self, jobs: Iterable[tuple[Item, Steps[Made]]]) -> Iterator[tuple[Item, Made]]:
         """Yield each item with what comes of its steps, in this order. Workers begin with the first of them when this
-        is called, and with the others a few before they are asked for."""
+        is called, and with each further one a few items before they are asked for."""
         left = iter(jobs)
         begun = deque((item, self.begin(steps)) for item, steps in islice(left, self.most_ahead))
 
@@ -172,7 +175,7 @@ class SourceFiles:
         return failure
 
     def _candidates(self, source: str) -> Iterator[str]:
-        """The files that the source may be, of those that exist; each once."""
+        """The existing files that the source may be; each once."""
         names = [source, _ESCAPED.sub(lambda escaped: chr(int(f"d{escaped[1]}", 16)), source)]
         candidates = [os.path.join(root, name) for root in self._roots for name in names if os.path.isdir(root)]
         candidates += [root for root in self._roots if os.path.basename(root) == os.path.basename(source)]
@@ -200,7 +203,7 @@ class SourceFiles:
         return self._members[real].get(real + path[len(container) :])
 
     def _hand_out(self) -> None:
-        """Give the workers what they have room for."""
+        """Give the workers as much waiting work as they have room for."""
         self._pool.recycle_workers()
         while self._waiting and (workers := self._pool.with_room()):
             task_id, begun = next(self._task_ids), self._waiting.popleft()

@@ -48,13 +48,14 @@ _ASKED: Final[dict[type[Any], Any]] = {
     Drawn: DrawPage,
     SearchableWritten: WriteSearchable,
 }
-"""What is answered so; the others answer any task."""
+"""The task that each of these messages answers; all other messages answer any task."""
 
 _START_S = 60.0
 """How long a worker that has work but has not begun any may be silent: it may still be starting."""
 
 _MOST_MISSING_PAGES = 1000
-"""Far more than the pages that a document may claim and not have; of those that it has, each takes some bytes."""
+"""The most pages for which a document need not have bytes: far more than a document may claim and not have; each page
+that it has takes some bytes."""
 
 _CLOCK_SLACK_S = 5.0
 """How much longer a step may have taken than the run's clock says, which is looked at only now and then. The worker's
@@ -78,42 +79,44 @@ class Loss:
 
     worker: Worker
     task_ids: frozenset[int]
-    """The tasks that it held."""
+    """The tasks that the lost worker held."""
     doing: Began | None
-    """What it was doing; None if nothing. That task is to blame, unless the worker was killed."""
+    """What the worker was doing; None if nothing. That task is to blame, unless the worker was killed."""
     busy_s: float
-    """How long it had been doing that."""
+    """How long the worker had been doing that."""
     failure: Failure
     killed: bool = False
-    """By a SIGKILL from outside: a user, or the kernel's OOM killer."""
+    """Whether a SIGKILL from outside ended the worker: of a user, or of the kernel's OOM killer."""
 
 
 class Worker(Child[ToWorker, FromWorker, Arrived]):
     """A worker process and what is known about it."""
 
     def __init__(self, setup: Setup, command: Sequence[str], clock: RunningClock) -> None:
-        """Start it. clock: for its time limits. Raises OSError."""
+        """Start the worker. clock: for its time limits. Raises OSError."""
         super().__init__(command, TO_WORKER, FROM_WORKER, name="worker", environment=_ONE_CORE)
         self._clock = clock
         self.task_ids: set[int] = set()
-        """The tasks that it holds."""
+        """The tasks that the worker holds."""
         self.doing: Began | None = None
-        """What it is doing; None if nothing."""
+        """What the worker is doing; None if nothing."""
         self.num_pages = 0
-        """How many pages it has been given so far; those of a document to look at together count as one."""
+        """How many pages the worker has been given so far; those of a document to look at together count as one."""
         self.has_spoken = False
         self._owes: dict[int, Task | Completions] = {}
-        """What it has to do for now, by task: what it was last sent."""
+        """What the worker has to do for now, by task: what it was last sent."""
         self._progress_s = self._clock.now()
         self._tell(setup)
 
     @property
     def backlog(self) -> int:
-        """How many tasks it has work to do for now; the others it holds are waiting for their completions."""
+        """How many tasks the worker has work to do for now; the other tasks it holds are waiting for their
+        completions."""
         return len(self._owes)
 
     def send(self, message: Task | Completions) -> None:
-        """Give it something to do. Never blocks; a worker that has died is found by `WorkerPool.replace_lost`."""
+        """Give the worker something to do. Never blocks; a worker that has died is found by
+        `WorkerPool.replace_lost`."""
         if not self._owes:
             self._progress_s = self._clock.now()
         self.num_pages += isinstance(message, ReadPage | LookAtPages | DrawPage)
@@ -122,7 +125,8 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
         self._tell(message)
 
     def loss(self, timeout_s: float) -> Loss | None:
-        """Why it is lost: it died, broke the protocol, or was busy with one thing for longer than `timeout_s`."""
+        """Why the worker is lost: it died, broke the protocol, or was busy with one thing for longer than `timeout_s`;
+        None if it is not."""
         if self.fault is not None:
             return self._loss(Failure("crashed", f"the worker process was ended: {self.fault}"))
         if self.channel.closed:
@@ -172,7 +176,7 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
         return message
 
     def _is_due(self, message: OfTask) -> bool:
-        """Whether it may say this now, in answer to what it was last sent in this task."""
+        """Whether the worker may say this now, in answer to what it was last sent in this task."""
         asked = self._owes.get(message.task_id)
         if isinstance(message, RequestBatch | Finished):
             return isinstance(asked, ReadPage | Completions)
@@ -188,7 +192,7 @@ class Worker(Child[ToWorker, FromWorker, Arrived]):
 
 
 def _most_pages(task: Task | Completions, opened: Opened) -> int:
-    """How many pages the document can have that was opened."""
+    """The most pages that the opened document can have."""
     size = opened.size
     if isinstance(task, OpenDocument):
         with suppress(OSError, ValueError):  # it has just gone, is an object, or is within a file
