@@ -35,7 +35,7 @@ class Copies:
         retry_failed: bool | None,
     ) -> None:
         self.ready: deque[tuple[RowKey, str]] = deque()
-        """Rows, each with the `source` of the document whose row it copies."""
+        """Rows that are ready to be copied, each with the `source` of the document whose row it copies."""
         self.num_documents = 0
         """How many documents have rows that are copied."""
         self._documents = documents
@@ -43,11 +43,11 @@ class Copies:
         self._journal = journal
         self._retry_failed = retry_failed
         self._waiting: defaultdict[RowKey, list[RowKey]] = defaultdict(list)
-        """By the row that is being read, those that are copied from it."""
+        """The rows that are copied from a row, by that row, which is being read."""
         self._first: dict[str, int] = {}
-        """By doc_id, the document of this run that is read."""
+        """The document of this run that is read, by its doc_id."""
         self._earlier: dict[str, str] = {}
-        """By doc_id, the `source` of a document of which an unfinished run has read pages."""
+        """The `source` of a document of which an unfinished run has read pages, by its doc_id."""
         for source in journal.known.sources() if journal else ():
             for row in journal.known.rows(source) if journal else ():
                 if row.doc_id is not None and row.page_index is not None:
@@ -83,7 +83,7 @@ class Copies:
         self.ready += ((copy, self._documents[key.document].source) for copy in self._waiting.pop(key, ()))
 
     def make_next(self) -> tuple[RowKey, PageResult | None]:
-        """A row of `ready`, and the copied row; None if it must be read. Raises OutputError."""
+        """The next row of `ready`, and the row copied for it; None if the row must be read. Raises OutputError."""
         assert self._journal is not None
         key, source = self.ready.popleft()
         if not _serves(self._journal.known.find(source, key.page_index), self._states[key.document].doc_id or ""):

@@ -16,7 +16,7 @@ from batchocr.processes.worker import Worker
 
 MAX_FAILURES: Final = 2
 MAX_LOSSES: Final = 5
-"""How often a row may lose its worker if it is not known to be the cause, as when somebody kills the worker."""
+"""How often a row may lose its worker if the row is not known to be the cause, as when somebody kills the worker."""
 
 STEP_ALLOWANCE: Final = 1 / 20
 """What a step may take at no cost: opening a document, rendering or post-processing a page. A page takes 0.07 s on
@@ -24,15 +24,15 @@ average, a twentieth of the default time limit is 3 s. What a step leaves of thi
 document may have a few bad pages."""
 
 _SLOWEST_BYTES_PER_S: Final = 250_000
-"""Large pages may take longer: at least so many of a file's bytes are decoded in a second. A large scan in JPEG 2000 is
-ten times as fast; what is made to be slow is small."""
+"""The fewest bytes of a file that are decoded in a second: large pages may take longer than others. A large scan in
+JPEG 2000 is ten times as fast; what is made to be slow is small."""
 
 _MAX_COST: Final = 6.0
-"""A document that has cost more is given up: as much as three pages that hang, which are tried twice each."""
+"""The cost above which a document is given up: as much as three pages that hang, which are tried twice each."""
 
 ALONE_FROM: Final = 1.0
-"""From here on, as after a lost worker, the pages of a document are read one at a time: each may cost the others the
-work done on them."""
+"""The cost from which on, as after a lost worker, the pages of a document are read one at a time: each may cost the
+other pages in a worker the work done on them."""
 
 
 Blame = Literal["none", "possible", "certain"]
@@ -53,18 +53,18 @@ class DocumentState:
     page_count: int | None = None
     doc_id: str | None = None
     size: int | None = None
-    """Of the file in bytes when it was opened, or just before that failed; `mtime_ns` likewise."""
+    """The size of the file in bytes when it was opened, or just before that failed."""
     mtime_ns: int | None = None
     problem: Failure | None = None
     """Why the document cannot be opened."""
     rows: Sequence[int | None] | None = None
     """The page indices that get a row, [None] for the document as a whole; None until that is known."""
     done: frozenset[int | None] = frozenset()
-    """Of these, those that an earlier run dealt with."""
+    """The rows that an earlier run dealt with."""
     not_read: frozenset[int | None] = frozenset()
-    """Of these, those that need no reading: they are done, or copied."""
+    """The rows that need no reading: they are done, or copied."""
     num_before: int = 0
-    """How many rows of the output come before these."""
+    """How many rows of the output come before the document's rows."""
     ended: int = 0
     """The pages that this run has dealt with, as bits: a set would take more memory than all the rest."""
 
@@ -77,7 +77,7 @@ class Attempts:
     losses: int = 0
     """Attempts that cost their worker, or were too much for its memory."""
     failures: int = 0
-    """Of these, the ones of which the row is certainly the cause."""
+    """Attempts, among the losses, that failed certainly because of the row."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,25 +90,26 @@ class DocumentRun:
     next: RowKey | None = None
     """The row to be begun next, of those that were never begun."""
     following: Iterator[RowKey] = field(default_factory=lambda: iter(()))
-    """Those after it."""
+    """The rows after `next`, of those that were never begun."""
     line: list[int] | None = None
-    """The scheduler's, in which it waits."""
+    """The scheduler's line in which the document waits."""
     in_flight: dict[int, Worker] = field(default_factory=dict)
     """The pages that are being read, and by which worker."""
     attempts: dict[int | None, Attempts] = field(default_factory=dict)
-    """At the rows that were begun and have not ended; at None, to open it."""
+    """The attempts at the rows that were begun and have not ended; at None, the attempts to open the document."""
     cost: float = 0.0
     given_up: Failure | None = None
-    """Why no more of its pages are begun."""
+    """Why no more of the document's pages are begun."""
 
     @property
     def is_unread(self) -> bool:
-        """Whether its rows are ended without being read: it cannot be opened, has no pages, or was given up."""
+        """Whether the document's rows are ended without being read: it cannot be opened, has no pages, or was given
+        up."""
         return self.given_up is not None or not self.state.page_count
 
     @property
     def is_costly(self) -> bool:
-        """Whether others have to be read first, because it has cost something."""
+        """Whether other documents have to be read first, because this one has cost something."""
         return self.cost > 0 and not self.is_unread
 
     def charge_step(self, seconds: float) -> None:

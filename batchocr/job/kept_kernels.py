@@ -43,7 +43,7 @@ class KeptKernels:
         self._has_warned = False
 
     def of(self, found: DeviceFound) -> tuple[KernelChoice, ...]:
-        """Those of an earlier start, or of this one; empty if there are none."""
+        """The choices of an earlier start, or of this one; empty if there are none."""
         if found.backend != "cuda":
             return ()
         name = self._name(found)
@@ -54,7 +54,7 @@ class KeptKernels:
         return self._known[name]
 
     def keep(self, found: DeviceFound, choices: Sequence[KernelChoice]) -> None:
-        """Keep those that were timed; where nothing could be timed, the next start tries again."""
+        """Keep the choices that were timed; where nothing could be timed, the next start tries again."""
         timed, name = tuple(choice for choice in choices if choice.seconds), self._name(found)
         if not timed or _taken(timed) == _taken(self._known.get(name, ())):
             return

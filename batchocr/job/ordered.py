@@ -20,8 +20,8 @@ from batchocr.job.stop import StopSwitch
 from batchocr.pages.input.sources import Found
 
 _MAX_EARLY = 4
-"""Behind a page that takes long, up to this many times `pages_in_flight` rows may be begun. They have to wait for its
-row: without a limit they would fill the memory, and with a limit of 1 the device would be idle."""
+"""How many times `pages_in_flight` rows may be begun behind a page that takes long. They have to wait for its row:
+without a limit they would fill the memory, and with a limit of 1 the device would be idle."""
 
 
 def read_in_order(
@@ -65,9 +65,9 @@ class _ReadAhead:
         self._run = run
         self._finished = run.results(tick=self._check)
         self._rows: Queue[PageResult | Exception | None] = Queue()
-        """At the end comes what reading raised, or None."""
+        """The rows that were read ahead; at the end comes what reading raised, or None."""
         self._room = threading.Semaphore(max_rows)
-        """For further rows in the queue."""
+        """The room for further rows in the queue."""
         self._left = threading.Event()
         # CPython 3.11 and 3.12 take a thread for ended once Ctrl-C has interrupted a `join`.
         self._ended = threading.Event()
@@ -78,7 +78,7 @@ class _ReadAhead:
 
     def next_row(self) -> PageResult | None:
         """The next row, as soon as there is one; None at the end. Raises what reading raised, and UsageError in a fork,
-        where none comes."""
+        where no row comes."""
         if self._run.session.is_of_parent:
             raise UsageError("this loop was begun before the fork, in the parent process: it can go on only there")
         row = self._rows.get()

@@ -53,7 +53,7 @@ class Reading(Protocol[_Made]):
     ledger: Ledger
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
-        """Rows as they are finished, but for those that are put where the table is."""
+        """Yield rows as they are finished, but for those that are put where the table is."""
 
     def progress(self) -> RunProgress: ...
 
@@ -90,8 +90,8 @@ def make_table(
     begun: Callable[[Journal, Found], Reading[AnyReport]],
     progress: Progress | None,
 ) -> AnyReport:
-    """As `read_into_table`, with whatever reads. metadata: of its rows, as far as it is known. begun: makes it, for an
-    open journal and what was found without the output's own files."""
+    """Make a table as `read_into_table` does, of whatever reads. metadata: of the table's rows, as far as it is known.
+    begun: begins reading, with an open journal and what was found without the output's own files."""
     out, table = output.path, valid_text(output.name)
     report_file = _report_file(out, config)
     require_place(report_file)

@@ -42,11 +42,11 @@ class OutputRows:
         self.gone: dict[str, int] = {}
         """How many rows, by `source`, are of documents that are not there any more."""
         self.not_asked: dict[str, int] = {}
-        """How many others, by `source`, this run did not ask for."""
+        """How many rows, by `source`, this run did not ask for, of documents that are there."""
         self.quality = Quality()
-        """Of all rows."""
+        """The measures of all rows of the table."""
         self.traits: Counter[Trait] = Counter()
-        """How many of the rows that this run is about have each."""
+        """How many of the rows that this run is about have each trait."""
         self._num_read = 0
         self._plan = plan
         self._known, self._table = journal.known, journal.known.table
@@ -61,11 +61,11 @@ class OutputRows:
         self._is_kept = np.zeros(self._table.num_rows, np.bool_)
         """The rows of the earlier table that stay."""
         self._is_asked = plan.is_asked.copy()
-        """Those that this run is about."""
+        """Which rows of the earlier table this run is about."""
         self._rows: Iterable[Kept | Unread] = self._joined(self._documents())
 
     def are_the_table(self, *, in_order: bool) -> bool:
-        """Whether they are the rows of the table that is there, as nothing was read, left out or put elsewhere.
+        """Whether these rows are the rows of the table that is there, as nothing was read, left out or put elsewhere.
         in_order: their order matters."""
         if self._known.sources() or len(self._is_kept) > self._num_in_table:
             return False
@@ -81,7 +81,7 @@ class OutputRows:
 
     @property
     def num_rows(self) -> int:
-        """How many there are."""
+        """How many rows there are."""
         return int(np.count_nonzero(self._is_kept)) + self._num_read
 
     def _load(self, row: Unread) -> PageResult:
@@ -140,7 +140,8 @@ class OutputRows:
         return looked_at
 
     def _as_they_are(self, begin: int, end: int) -> Iterator[Kept]:
-        """These documents of the input, which stay as the table has them; those that follow each other there as one."""
+        """The rows of these documents of the input, which stay as the table has them; documents that follow each other
+        there are one piece."""
         places = self._plan.places[begin:end]
         places = places[places >= 0]
         firsts, lasts = places[np.diff(places, prepend=-2) != 1], places[np.diff(places, append=-2) != 1]
@@ -148,7 +149,7 @@ class OutputRows:
         yield from map(Kept, rows[firsts].tolist(), rows[lasts + 1].tolist())
 
     def _joined(self, rows: Iterable[Kept | Unread]) -> Iterator[Kept | Unread]:
-        """The rows, those together that follow each other in the earlier table."""
+        """The rows, with those joined to one piece that follow each other in the earlier table."""
         last: Kept | Unread | None = None
         for row in rows:
             if isinstance(row, Kept):
@@ -185,7 +186,7 @@ class OutputRows:
         return followers
 
     def _gone(self, sources: Iterable[str]) -> Iterator[Kept | Unread]:
-        """Documents that are not in the input, unless their rows are to be removed."""
+        """The rows of documents that are not in the input, unless these rows are to be removed."""
         for source in sources:
             rows = self._known.rows(source)
             pages = [row for row in rows if row.page_index is not None]
@@ -214,7 +215,8 @@ class OutputRows:
         }
 
     def _asked_in_part(self, source: str, first: int, end: int) -> Iterator[Kept]:
-        """A document of which nothing is known but its rows in the table, if it has some there."""
+        """The rows in the table of a document of which nothing else is known; only the rows asked for, if all others
+        are to be removed. first, end: the rows, of which there may be none."""
         is_asked = self._is_asked[first:end]
         if others := end - first - int(np.count_nonzero(is_asked)):
             self.not_asked[source] = others
@@ -224,7 +226,7 @@ class OutputRows:
             yield Kept(first, end)
 
     def _not_asked(self, source: str) -> Iterator[Kept | Unread]:
-        """A document of which an unfinished run has read rows, and this one does not ask for them."""
+        """The rows of a document that an unfinished run has read, and this run does not ask for."""
         rows = self._known.rows(source)
         rows = [row for row in rows if row.page_index is not None] or rows
         self.not_asked[source] = len(rows)

@@ -40,12 +40,12 @@ class _Task:
     key: RowKey
     worker: Worker
     round: int = 0
-    """Of the questions that it asked last."""
+    """The round of the questions that the task asked last."""
 
 
 Load = Callable[[], tuple[Questions, int]]
-"""Loads the model on all engines, if that is not done yet. Returns what passes questions on to them, and how many pages
-to have in flight for them."""
+"""A function that loads the model on all engines, if that is not done yet. Returns what passes questions on to them,
+and how many pages to have in flight for them."""
 
 
 class Pipeline:
@@ -130,8 +130,8 @@ class Pipeline:
             worker.send(ReadPage(task_id, document.path, key.page_index, state.size, state.mtime_ns))
 
     def _make_copies(self) -> bool:
-        """Emit some rows that are copied. Those of which they are made were yielded before, and are in the journal: the
-        caller has stored each row before it asks for the next. Returns whether there were any."""
+        """Emit some rows that are copied. The rows of which they are made were yielded before, and are in the journal:
+        the caller has stored each row before it asks for the next. Returns whether there were any."""
         copies = self._plan.copies
         for _ in range(num_made := min(len(copies.ready), _COPIED_AT_ONCE)):
             key, row = copies.make_next()
@@ -187,9 +187,9 @@ class Pipeline:
     # What is lost
 
     def _take_back(self, loss: Loss) -> None:
-        """Begin a lost worker's tasks again. The one it was working on is begun only once more, or a few times if the
-        worker was killed; if it was working on none, all are begun a few times. Tasks that merely waited, and those of
-        a worker killed before it had said a word, are always begun again."""
+        """Begin a lost worker's tasks again. The task it was working on is begun only once more, or a few times if the
+        worker was killed; if it was working on none, all are begun a few times. Tasks that merely waited, and the tasks
+        of a worker killed before it had said a word, are always begun again."""
         doing, killed, failure = loss.doing, loss.killed, loss.failure
         if doing is not None:
             self._counter.add(doing.activity, loss.busy_s, items=0)
@@ -210,7 +210,7 @@ class Pipeline:
     def _lose(
         self, key: RowKey, failure: Failure, blame: Blame, cost: ErrorKind | None = None, doc_id: str | None = None
     ) -> None:
-        """Have a row begun again before all others, or fail it if it has been begun often enough."""
+        """Have a row begun again before all others, or fail the row if it has been begun often enough."""
         if not self._scheduler.lost(key, blame, cost):
             self._fail(key, failure, doc_id)
 

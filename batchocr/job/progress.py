@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 _BAR_INTERVAL_S = 0.2
 _LINE_INTERVAL_S = 10.0
 _SLOW = 1.0
-"""At fewer pages/s than this, the blocks read are told as well."""
+"""The pages/s below which the blocks read are told as well."""
 _VERY_SLOW = 0.1
-"""At fewer pages/s than this, the rate is told in seconds a page."""
+"""The pages/s below which the rate is told in seconds a page."""
 _ENOUGH_S = 10.0
 _ENOUGH_PAGES = 10
 """What must have been read before the time left is told, or a fifth of all: the first pages come late, and together."""
@@ -40,7 +40,8 @@ EventName = Literal[
     "run_finished",
     "run_failed",
 ]
-"""Part of the interface, like the exit codes. The event of any other line is `message`."""
+"""The names of events in the log, part of the interface, like the exit codes. The event of any other line is
+`message`."""
 
 
 def event(name: EventName, **fields: object) -> dict[str, object]:
@@ -68,12 +69,12 @@ class RunProgress:
     """How far a run is."""
 
     done: int
-    """Rows so far."""
+    """Rows that are done so far."""
     planned: int
     """Rows in all, as far as is known; more may come unless `all_planned`."""
     all_planned: bool
     failed: int
-    """Rows of this run alone; `degraded` likewise."""
+    """Failed rows of this run alone."""
     read: int
     """Pages read by this run; only they count towards its rate."""
     degraded: int = 0
@@ -99,7 +100,7 @@ class ProgressCallback:
         self._function(state)
 
     def close(self) -> None:
-        """Do nothing: what was shown last is how far the run came."""
+        """Do nothing: the last state shown is how far the run came."""
 
 
 class ProgressBar:

@@ -22,7 +22,7 @@ from batchocr.tables.journal import Journal
 from batchocr.tables.known import Flags, KnownRow, KnownRows, Numbers, Overlay, settled, version_of
 
 _LOOKED_AT_ONCE: Final = 100
-"""Files that are looked at between two checks for messages: a million may be unchanged in a row."""
+"""How many files are looked at between two checks for messages: a million may be unchanged in a row."""
 
 
 class RowPlan:
@@ -52,7 +52,7 @@ class RowPlan:
     ) -> None:
         self.documents = documents
         self.states: defaultdict[int, DocumentState] = defaultdict(DocumentState)
-        """Of the documents that were looked at, without those that are as the table says."""
+        """What is known of each document that was looked at, without those that are as the table says."""
         self.ready: deque[int] = deque()
         """The documents whose rows may be begun from now on."""
         self.num_known = 0
@@ -66,7 +66,7 @@ class RowPlan:
         self.known = finished.known if finished is not None else Overlay(KnownRows())
         self._table = self.known.table
         self.places = self._table.numbers_of(self.sources)
-        """Of each document, its number in the table; -1 if it is not there."""
+        """The number of each document in the table; -1 if it is not there."""
         self.is_asked = np.zeros(self._table.num_rows, np.bool_)
         """The rows of the table that are rows of this run, too."""
         self.spec = parse_page_spec(pages)
@@ -104,7 +104,7 @@ class RowPlan:
 
     @property
     def num_ahead(self) -> int:
-        """How many documents are being opened, or wait for one before them that is."""
+        """How many documents are being opened, or wait for an earlier one that is being opened."""
         return self._num_looked_at - self._num_given
 
     @property
@@ -136,7 +136,7 @@ class RowPlan:
         return state if state is not None and state.rows is not None and index not in self._not_given else None
 
     def all_given(self) -> Iterator[tuple[int, DocumentState]]:
-        """All of these documents, with their index."""
+        """The documents of which the rows are known, with their index."""
         return ((index, state) for index in self.states if (state := self.given(index)) is not None)
 
     def next_document(self) -> int | None:
@@ -178,13 +178,13 @@ class RowPlan:
         return are
 
     def among_documents(self, sources: Collection[str]) -> set[str]:
-        """Those of the sources that are of documents of the input."""
+        """The sources, among these, that are of documents of the input."""
         given = pa.array(sources, pa.string())
         return {*given.filter(pc.is_in(given, self.sources)).to_pylist()}
 
     @property
     def are_in_journal(self) -> Flags:
-        """Of which documents the journal has rows, or several tables."""
+        """Which documents have rows in the journal, or in several tables."""
         are: Flags = pc.is_in(self.sources, pa.array(self.known.sources(), pa.string())).to_numpy()
         return are
 
@@ -248,7 +248,7 @@ class RowPlan:
         self._know(index, len(state.rows))
 
     def _know(self, index: int, num_rows: int) -> None:
-        """Take note that a document has so many rows, and have those begun whose turn it is."""
+        """Take note that a document has so many rows, and have begun those rows whose turn it is."""
         self._num_rows_known += num_rows
         self.num_known += 1
         self._not_given[index] = num_rows

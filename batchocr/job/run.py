@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 _TRIM_INTERVAL_S = 10.0
 _OTHER_FILES = 1024
-"""More than a run opens besides the pixels of its pages: sockets, journal, table."""
+"""How many files a run opens at most besides the pixels of its pages: sockets, journal, table."""
 
 
 class Run:
@@ -72,14 +72,14 @@ class Run:
         self._on_load = on_load
         self._pool: WorkerPool | None = None
         self._questions: Questions | None = None
-        """Those of the pages, for the engines; None until the model is loaded."""
+        """The questions of the pages, for the engines; None until the model is loaded."""
         self._engine_uses: list[EngineUse] = []
         self._trimmed_s = time.monotonic()
         self._closing = ExitStack()
 
     def results(self, tick: Callable[[], None]) -> Iterator[tuple[RowKey, PageResult]]:
-        """Rows as they are finished, see Pipeline.results; the workers are started at once. Raises what loading the
-        model raises, too."""
+        """Yield rows as they are finished, see Pipeline.results; the workers are started at once. Raises what loading
+        the model raises, too."""
         setup = replace(
             Setup.of(self._config, self.session.worker_memory_bytes),
             protocol=self.session.family.protocol,

@@ -16,9 +16,10 @@ from batchocr.processes.worker import Worker
 from batchocr.storage.members import is_copied
 
 _ROWS_AHEAD: Final = 2000
-"""Documents are opened up to this many rows ahead: it costs little, and anyone watching sees the total sooner."""
+"""How many rows ahead documents are opened: it costs little, and anyone watching sees the total sooner."""
 _AHEAD_FOR_EACH: Final = 4
-"""Rows for each worker, instead, if documents are fetched: a worker keeps only a few copies of large ones."""
+"""How many rows ahead documents are opened for each worker if they are fetched: a worker keeps only a few copies of
+large ones."""
 
 
 class PageScheduler:
@@ -80,7 +81,7 @@ class PageScheduler:
         return None if index is None else RowKey(index, None)
 
     def _has_rows_ahead(self) -> bool:
-        """Whether so many rows wait that no document is opened for more; or whether there are no others."""
+        """Whether so many rows wait that no document is opened for more; or whether there are no other documents."""
         return not self._plan.more_to_come or self._plan.num_left - self.num_in_flight >= self._rows_ahead
 
     def _is_enough_known(self) -> bool:
@@ -104,8 +105,8 @@ class PageScheduler:
         return elsewhere if self._has_rows_ahead() else None
 
     def _candidates(self, *, costly: bool, only: int | None = None) -> Iterator[RowKey]:
-        """The rows that may be begun, of documents that have cost something, or of the others: those to be begun again,
-        then the next one of each document.
+        """The rows that may be begun, of documents that have cost something, or of all others: first the rows to be
+        begun again, then the next row of each document.
 
         only: of this document, besides those to be begun again.
         """
@@ -211,8 +212,8 @@ class PageScheduler:
         self._place(run)
 
     def _place(self, run: DocumentRun) -> None:
-        """Have the document wait in its line as long as it has a row that was never begun; forget one of which nothing
-        is left. One that has cost something may still get its rows."""
+        """Have the document wait in its line as long as it has a row that was never begun; forget a document of which
+        nothing is left. A document that has cost something may still get its rows."""
         if run.line is not None:
             run.line.remove(run.index)
         run.line = None if run.next is None else self._lines[run.is_costly]

@@ -39,18 +39,19 @@ logger = logging.getLogger(__name__)
 
 _GIB = 1 << 30
 _PAGE_BYTES = 40 << 20
-"""A page in flight, on the host: its own pixels, and at most twice the same for the questions asked about it."""
+"""What a page in flight takes on the host: its own pixels, and at most twice as much for the questions asked about
+it."""
 
 _SIZES = ("vit_batch_size", "vit_max_patches", "llm_batch_size", "prefill_max_tokens", "embedding_queue_tokens")
-"""Of an engine's limits, those that a report names."""
+"""The limits of an engine that a report names."""
 
 _MOST_WORKERS = 16
 _LEAST_SHARE_BYTES = 512 << 20
 
 _ANSWERS_DEPEND_ON = ("model_fingerprint", "dtype", "vit_dtype")
-"""Besides the question, of the metadata of a run: the other settings are in the questions."""
+"""What the answers depend on besides the question, of a run's metadata: the other settings are in the questions."""
 _RULES = "1"
-"""Changes whenever the engine's rules against loops may alter an answer."""
+"""The version of the engine's rules against loops, which changes whenever they may alter an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,12 @@ class DevicePlan:
     """What is decided once the devices are known."""
 
     devices: tuple[str, ...]
-    """All that are to have an engine."""
+    """All devices that are to have an engine."""
     found: DeviceFound
-    """The first of them."""
+    """What was found of the first device."""
     choice: DTypeChoice
     limits: EngineLimits
-    """On the first of the devices."""
+    """The engine's limits on the first of the devices."""
     pages_in_flight: int
 
 
@@ -92,8 +93,8 @@ class Session:
         self.not_loaded: dict[str, str] = {}
         """The devices on which loading failed, and why."""
         self._dtype = dtype_of(begun_in) if config.dtype == "auto" else config.dtype
-        """Of the rows: what was asked for, or that of rows that are there; once the devices are known, what was chosen;
-        None until then if neither says it."""
+        """The dtype of the rows: what was asked for, or that of rows that are there; once the devices are known, what
+        was chosen; None until then if neither says it."""
         self._folder = find_checkpoint(config.model, config.revision)
         begun = begun_in.settings if begun_in else {}
         self._fingerprints = fingerprints(self._folder, begun.get("model_fingerprint"))
@@ -174,7 +175,7 @@ class Session:
 
     @contextmanager
     def lent(self) -> Iterator[Self]:
-        """This session, for one run. Raises UsageError while another has it, and as `require_open`."""
+        """This session, for one run. Raises UsageError while another run has it, and as `require_open`."""
         self.require_open()
         if not self._lent.acquire(blocking=False):
             raise UsageError("this Ocr is already reading: finish or close that loop first, or make another Ocr")
@@ -277,8 +278,8 @@ class Session:
 
 
 def settings_without_model(config: Config, protocol: str) -> dict[str, str]:
-    """What changes the text of rows, or what their documents are called, as far as the options say it. protocol: that
-    of the model's family."""
+    """The settings that change the text of rows, or what their documents are called, as far as the options say them.
+    protocol: that of the model's family."""
     settings = {
         "protocol": VERSIONS.get(protocol, protocol),
         "input": f"r{INPUT_REVISION}",
@@ -298,8 +299,8 @@ def settings_without_model(config: Config, protocol: str) -> dict[str, str]:
 
 
 def config_for(family: Family, detector: str | None, config: Config) -> Config:
-    """The options with the model's usual detector, if it needs one and none is named. Raises UsageError if the family
-    does not take one of them."""
+    """The options with the model's usual detector, if it needs a detector and none is named. Raises UsageError if the
+    family does not take one of them."""
     for option, value in family.refuses.items():
         if getattr(config, option) == value:
             raise UsageError(f"{flag_of(option)} {value} is not for {family.name}: leave it out")

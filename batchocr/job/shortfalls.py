@@ -34,7 +34,7 @@ def count_worsened(plan: RowPlan, journal: Journal) -> dict[str, int]:
 
 
 def warn_of_worsened(worsened: Mapping[str, int]) -> None:
-    """Name the documents, and count their pages."""
+    """Warn of documents that came out worse: name them, and count their pages."""
     if worsened:
         logger.warning(
             "%s of %s came out worse than in an earlier run, or not at all, as the files are not what they were: %s; "

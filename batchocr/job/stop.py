@@ -23,7 +23,8 @@ GRACE_S = 60.0
 """How long the work in flight may take to finish once a stop is requested; most job schedulers kill soon after."""
 
 SAME_KEYSTROKE_S = 1.0
-"""An interrupt this soon after another is the same one: `timeout -s INT` sends it to the process and to its group."""
+"""The seconds within which a second interrupt is the same one: `timeout -s INT` sends it to the process and to its
+group."""
 
 
 class StopSwitch:
@@ -37,7 +38,7 @@ class StopSwitch:
         self.began_s = time.monotonic()
         """When the run began."""
         self.phase: Phase = "starting"
-        """How far the run is, on which it depends what a stop means; only while it is reading may there be pages in
+        """How far the run is: it decides what a stop means; only while the run is reading may there be pages in
         flight."""
         self._other = other
         self._reason: StopReason | None = None

@@ -20,8 +20,8 @@ from batchocr.tables.known import KnownRow
 
 
 def find_unread(plan: RowPlan, config: Config) -> tuple[Documents, NDArray[np.int64], list[Document]]:
-    """The documents of which nothing is known, with the sizes of their files; and of the others those of which there is
-    something to be read, with the pages if these are not all. Files that are as long as they were are opened to find
+    """The documents of which nothing is known, with the sizes of their files; and of all other documents those of which
+    something is to be read, with the pages if these are not all. Files that are as long as they were are opened to find
     out whether they have changed. Raises BatchOcrError if no worker can be started."""
     documents = plan.documents
     sizes, times = documents.versions()
@@ -51,8 +51,8 @@ def _has_rows_of(size: int, rows: Iterable[KnownRow]) -> bool:
 
 
 def older_versions(plan: RowPlan, journal: Journal) -> dict[int, tuple[Document, KnownRow]]:
-    """By their index, the documents that were replaced while they were read, with the pages of which no row is of the
-    newest version; and a row of that."""
+    """The documents that were replaced while they were read, by their index, with the pages of which no row is of the
+    newest version; and a row of that version."""
     found = {}
     for index in np.flatnonzero(plan.are_in_journal).tolist():
         document = plan.documents[index]

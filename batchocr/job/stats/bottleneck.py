@@ -14,7 +14,7 @@ SIZE_OPTIONS: Final[dict[Stage, str]] = {
     "prefill": "--prefill-max-tokens",
     "decode": "--llm-batch-size",
 }
-"""What decides how much a batch of a stage may hold, and how much of the device's memory it takes."""
+"""The options that decide how much a batch of a stage may hold, and how much of the device's memory it takes."""
 
 _LEAST_WORK_S: Final = 10.0
 _LEAST_FILLINGS: Final = 4
@@ -22,9 +22,10 @@ _LEAST_FILLINGS: Final = 4
 In a run of fewer than four times as many, its figures are those of its beginning and its end."""
 
 _DEVICE_WAITS: Final = 0.1
-"""If the engine has no request for more than this share of the work time, the device waits for pages."""
+"""The share of the work time without a request from which on the device waits for pages."""
 _ENGINE_SLOW: Final = 0.3
-"""If the device is idle for more than this share although there are pages, it waits for the engine's Python."""
+"""The share of the time that the device is idle although there are pages, from which on it waits for the engine's
+Python."""
 _WORKERS_BUSY: Final = 0.8
 _WRITE_BUSY: Final = 0.5
 _FULL: Final = 0.9

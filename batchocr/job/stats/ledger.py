@@ -32,25 +32,25 @@ class Ledger:
     errors: Counter[ErrorKind] = field(default_factory=Counter)
     pages_read: int = 0
     pages_copied: int = 0
-    """Not read, as their rows were made from those of others."""
+    """Pages that were not read, as their rows were made from those of others."""
     documents_copied: int = 0
     pages_of_unknown_orientation: int = 0
-    """Of the pages read, those of which it is not known how they stand."""
+    """Pages read of which it is not known how they stand."""
     image_tokens: int = 0
-    """Of the pages read, whoever asked for their answers first."""
+    """Image tokens of the pages read, whoever asked for their answers first."""
     output_tokens: int = 0
     quality: Quality = field(default_factory=Quality)
-    """Of the pages read or copied; once the table is written, of all its rows."""
+    """The measures of the pages read or copied; once the table is written, of all its rows."""
     counts: Counts = field(default_factory=Counts)
     """The work of the run's own process and of its workers."""
     exit_reason: ExitReason = "finished"
     start_up_s: float = 0.0
     work_s: float = 0.0
     table_s: float = 0.0
-    """How long the table took."""
+    """How long building the table took."""
     workers: int = 1
     rates: Config = field(default_factory=Config)
-    """Has the shares of failed items, and of degraded and doubtful pages, that are allowed."""
+    """The Config, which has the shares of failed items, and of degraded and doubtful pages, that are allowed."""
     peak_main_bytes: int | None = None
     peak_worker_bytes: int | None = None
 

@@ -15,18 +15,19 @@ from batchocr.data import PageResult
 _STEPS: Final = 1000
 _MUCH_OUTSIDE: Final = 0.2
 _LITTLE_AGREEMENT: Final = 0.8
-"""Beyond these, something is wrong with most pages that were looked at."""
+"""The least agreement, as `_MUCH_OUTSIDE` is the most ink outside: beyond these, something is wrong with most pages
+that were looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Of a measure from 0 to 1, over the pages that have it."""
+    """How a measure from 0 to 1 is spread over the pages that have it."""
 
     pages: int
     median: float | None
-    """None without pages, like the next two."""
+    """The median of the pages; None without pages, like the two worst."""
     worst_tenth: float | None
-    """So bad, or worse, is a tenth of the pages."""
+    """The measure that a tenth of the pages reach or are worse than."""
     worst_hundredth: float | None
     bound: float
     num_beyond: int
@@ -35,7 +36,8 @@ class Distribution:
 
 @dataclass(slots=True)
 class Quality:
-    """Counts pages by both measures, in thousandths."""
+    """Counts of pages by their ink outside of blocks, and by their agreement with the PDF's own text, each in
+    thousandths."""
 
     ink_outside: Counter[int] = field(default_factory=Counter)
     text_layer_agreement: Counter[int] = field(default_factory=Counter)
@@ -48,17 +50,17 @@ class Quality:
             self.text_layer_agreement[round(result.text_layer_agreement * _STEPS)] += 1
 
     def add_all(self, ink_outside: NDArray[np.int16], agreement: NDArray[np.int16]) -> None:
-        """Count many rows: both measures of each, -1 where it is not known."""
+        """Count many rows by both measures, in thousandths; -1 where one is not known."""
         for counts, steps in ((self.ink_outside, ink_outside), (self.text_layer_agreement, agreement)):
             different, numbers = np.unique(steps[steps >= 0], return_counts=True)
             counts.update(dict(zip(different.tolist(), numbers.tolist(), strict=True)))
 
     def of_ink_outside(self) -> Distribution:
-        """Of the share of a page's ink that no block covers."""
+        """The distribution of the share of a page's ink that no block covers."""
         return _distribution(self.ink_outside, _MUCH_OUTSIDE, more_is_worse=True)
 
     def of_agreement(self) -> Distribution:
-        """Of the agreement with the PDF's own text."""
+        """The distribution of the agreement with the PDF's own text."""
         return _distribution(self.text_layer_agreement, _LITTLE_AGREEMENT, more_is_worse=False)
 
 

@@ -25,11 +25,11 @@ from batchocr.tables.atomic import atomic_file, reading, require_writable
 from batchocr.tables.page_quality import Trait
 
 _BEGINNING = b'{\n  "pages_per_second": '
-"""By which a report is known: of every one, those of runs on a cluster among them."""
+"""The beginning of every report, by which one is known, on a cluster too."""
 Setting: TypeAlias = str | int | float | bool | None
 
 ENOUGH_ROWS: Final = 20
-"""Fewer rows of the newest documents say too little of how many fail."""
+"""How many rows of the newest documents there must be to say how many fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,15 @@ class Items:
     """The rows that there should be, of a run or of a table, by what became of them."""
 
     found: int
-    """As far as documents have been opened."""
+    """All items, as far as documents have been opened."""
     ok: int
     degraded: int
     failed: int
     skipped: int
     not_reached: int
-    """Those that no run has read, if this one ended early."""
+    """Items that no run has read, if this run ended early."""
     already_done: int
-    """Those of the others that earlier runs dealt with."""
+    """Items that earlier runs dealt with; they are counted by status, too."""
 
     @classmethod
     def of(cls, rows: Counter[Status], *, found: int, not_reached: int = 0, already_done: int = 0) -> Self:
@@ -72,7 +72,8 @@ class Items:
         ]
 
     def exceeded_as_newest(self, max_page_error_rate: float, max_degraded_rate: float) -> list[str]:
-        """The same of items that are those of the newest documents; nothing if they are too few to tell."""
+        """A sentence for each share that is larger than it may be, of items that are those of the newest documents;
+        nothing if they are too few to tell."""
         said = self.exceeded(max_page_error_rate, max_degraded_rate) if self.found >= ENOUGH_ROWS else []
         return [f"of the newest documents, {each}" for each in said]
 
@@ -83,10 +84,11 @@ class StageReport:
 
     busy_seconds: float
     busy_share: float
-    """Of the work time; for worker stages, of that of all workers, and for device stages, of that of all engines."""
+    """The share of the work time that the stage was busy; for worker stages, of that of all workers, and for device
+    stages, of that of all engines."""
     batches: int
     mean_fill: float | None
-    """None without a limit."""
+    """How full the batches were on average, of what the limits allow; None without a limit."""
     items: int
     items_per_busy_second: float
 
@@ -112,15 +114,15 @@ class SavedReport:
     """What this run did not do twice."""
 
     questions: int
-    """All that its pages asked."""
+    """Questions that the pages of the run asked."""
     from_run: int
-    """Those of them that no engine was asked, because another page of this run had asked the same."""
+    """Questions that no engine was asked, because another page of this run had asked the same."""
     from_cache: int
-    """Those that no engine was asked, because an earlier run had asked the same."""
+    """Questions that no engine was asked, because an earlier run had asked the same."""
     documents: int
-    """How many have rows made from those of another."""
+    """How many documents have rows made from those of another document."""
     pages: int
-    """Rows made from those of a file of the same bytes."""
+    """How many rows were made from those of a file of the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +130,21 @@ class DeviceReport:
     """A device and the engines that were there, or all devices together: then seconds and shares are means."""
 
     device: str
-    """Its name, or those of all."""
+    """The name of the device, or the names of all."""
     kernels: str
     lost: int
-    """How many of its engines."""
+    """How many engines of the device were lost."""
     idle_seconds: float
-    """Not busy with any stage."""
+    """How long the device was not busy with any stage."""
     idle_share: float
     starved_seconds: float
-    """Idle while no page had a request."""
+    """How long the device was idle while no page had a request."""
     starved_share: float
     model_flop_per_second: float
     peak_memory_bytes: int | None
     """What torch has held of the GPU, in use or kept for later; None on a CPU."""
     peak_host_bytes: int | None
-    """Main memory of the largest engine."""
+    """The main memory of the largest engine, in bytes."""
     batches_halved: Mapping[Stage, int]
     """How often a batch did not fit into memory, and was tried again at half its size."""
     preemptions: int
@@ -150,7 +152,7 @@ class DeviceReport:
 
     @classmethod
     def of(cls, engines: Sequence[EngineUse], work_s: float) -> Self:
-        """These devices together; if there is none, one that was idle."""
+        """The report of these devices together; if there is none, of one that was idle."""
         done = sum_of(engine.counts for engine in engines)
         counts = [engine.counts for engine in engines] or [done]
         idle_s = [max(0.0, work_s - each.busy_s) for each in counts]
@@ -191,22 +193,22 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What run it was, in the reports of all runs."""
+    """What a run was, in the reports of all runs."""
 
     started: str = ""
-    """When the run began, in UTC, as in 2026-01-31T23:59:59+00:00; `ended` likewise."""
+    """When the run began, in UTC, as in 2026-01-31T23:59:59+00:00; `ended` has the same form."""
     ended: str = ""
     host: str = ""
     version: str = ""
-    """Of batchocr."""
+    """The version of batchocr."""
     inputs: tuple[str, ...] = ()
     """The first hundred INPUTs, as they were given."""
     options: Mapping[str, Setting | tuple[int, int]] = field(default_factory=dict)
-    """Those that differ from their defaults, wherever they were given; never a password."""
+    """The options that differ from their defaults, wherever they were given; never a password."""
     table: str = ""
     """Where the table is, or was to be, as it was given."""
     rows: int | None = None
-    """Of the table; None if it was not written. `bytes` likewise."""
+    """The number of rows of the table; None if it was not written, as `bytes` is then."""
     bytes: int | None = None
 
 
@@ -242,30 +244,31 @@ class TableReport(RunFacts):
     start_up_seconds: float
     work_seconds: float
     table_seconds: float
-    """For building the table, once all rows were read."""
+    """How long building the table took, once all rows were read."""
     ink_outside: Distribution
-    """Over all rows of the table; if there is none, over the pages read in this run."""
+    """The ink outside of blocks, over all rows of the table; if there is none, over the pages read in this run."""
     text_layer_agreement: Distribution
-    """Over the same rows."""
+    """The agreement with the PDFs' own text, over all rows of the table; if there is none, over the pages read in this
+    run."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """The devices, model, backend, dtype and batch sizes in use."""
     max_page_error_rate: float
     max_degraded_rate: float
     max_doubtful_rate: float
     bottleneck: str = ""
-    """One line: what limits the rate, and the option that would change that."""
+    """One line that says what limits the rate, and the option that would change that."""
     worse_documents: int = 0
     worse_pages: int = 0
     """Pages that an earlier run read better, and whose files have changed since."""
     doubtful: int = 0
     """The pages asked for whose quality is under 0.5, if the table was written."""
     traits: Mapping[Trait, int] = field(default_factory=dict)
-    """How many of them have each trait; those that none has are left out."""
+    """How many of the pages asked for have each trait; traits that none has are left out."""
     rows_gone: int = 0
     """Rows of earlier runs that stay in the table though their documents are not there any more; with --prune, those
     that were removed."""
     rows_not_asked: int = 0
-    """The other rows of earlier runs that are no items of this run, in the same way."""
+    """Other rows of earlier runs that are no items of this run; with --prune, those that were removed."""
 
     @property
     def complete(self) -> bool:
@@ -325,7 +328,7 @@ class Report(TableReport):
 
 
 def figures_of(ledger: Ledger) -> dict[str, Any]:
-    """What a TableReport says that its run has counted."""
+    """The figures of a TableReport that its run has counted."""
     # A run that finished has none: if items are missing then, that is a bug, and must show.
     not_reached = 0 if ledger.exit_reason == "finished" else ledger.found - ledger.by_status.total()
     return {

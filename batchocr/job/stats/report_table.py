@@ -17,7 +17,7 @@ from batchocr.tables.page_quality import in_words
 _WIDTH = 100
 _LABEL_WIDTH = 12
 _SLOW = 0.1
-"""Two decimals of fewer pages/s than this would say too little."""
+"""The pages/s below which two decimals would say too little."""
 
 
 def format_table(report: Report, *, details: bool = True) -> str:
@@ -38,7 +38,7 @@ def _heading(report: Report) -> str:
 
 
 def _summary(report: Report) -> Iterator[tuple[str, str]]:
-    """What came of the run and how fast it was, each with its label; empty if there is nothing."""
+    """What came of the run and how fast it was, each with its label; an empty text if there is nothing."""
     yield "items", _items(report)
     yield "errors", ", ".join(f"{count:,} {kind}" for kind, count in report.errors.items())
     yield "traits", in_words(report.traits)
@@ -92,7 +92,7 @@ def _device(device: DeviceReport) -> str:
 
 
 def _figures(values: Mapping[str, object]) -> str:
-    """The values under their names in the JSON; what is not known is left out."""
+    """The values under their names in the JSON; values that are not known are left out."""
     return ", ".join(f"{name} {_figure(name, value)}" for name, value in values.items() if value is not None)
 
 
@@ -118,7 +118,7 @@ def _stages(report: Report) -> Iterator[str]:
 
 
 def _labelled(label: str, text: str) -> list[str]:
-    """The text in lines, the first with its label; none if it is empty."""
+    """The text in lines, the first with its label; no lines if it is empty."""
     margin = " " * (_LABEL_WIDTH + 1)
     beside = f"{label:<{_LABEL_WIDTH}} "
     return textwrap.wrap(text, _WIDTH, initial_indent=beside, subsequent_indent=margin, break_on_hyphens=False)

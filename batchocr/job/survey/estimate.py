@@ -20,7 +20,8 @@ from batchocr.tables.atomic import require_ordinary
 Basis = Literal["pages read", "earlier run"]
 
 _MOST_FROM_CACHE = 0.05
-"""Of a run's questions, where its rate is to stand for other pages."""
+"""The largest share of a run's questions that may be answered from the cache, where its rate is to stand for other
+pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,12 @@ class Estimate:
     device: str
     basis: Basis
     seconds: float
-    """Of the whole run, start_up_seconds among them."""
+    """How long the whole run takes, start_up_seconds among it."""
     pages_per_second: float
     start_up_seconds: float
     seconds_low: float | None = None
-    """Between this and seconds_high it is with a confidence of 95 %, as far as that depends on which pages were read;
-    None if that is not known."""
+    """The lower end of the range to seconds_high in which the time lies with a confidence of 95 %, as far as that
+    depends on which pages were read; None if that is not known."""
     seconds_high: float | None = None
 
 

@@ -14,9 +14,9 @@ from batchocr.processes.worker import Loss
 
 MAX_SAMPLE = 40
 MIN_SAMPLE = 3
-"""Pages of a document that are measured, evenly spread, as those of a document are alike."""
+"""How many pages of a document are measured at least, evenly spread, as the pages of a document are alike."""
 MEASURED_PAGES = 10_000
-"""With more documents than these allow for, fewer pages of each are measured."""
+"""How many pages are measured in all: with more documents than this allows for, fewer pages of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +25,18 @@ class DocumentSeen:
 
     document: Document
     doc_id: str | None = None
-    """None if it could not be hashed."""
+    """SHA-256 of the file, hex; None if it could not be hashed."""
     page_count: int | None = None
-    """None if it could not be opened."""
+    """The pages of the document; None if it could not be opened."""
     wanted: Sequence[int] = ()
-    """The indices of its pages that would be read."""
+    """The indices of the document's pages that would be read."""
     problem: Failure | None = None
-    """Why it cannot be opened, or its pages cannot be measured."""
+    """Why the document cannot be opened, or its pages cannot be measured."""
     same: bool = False
     """Whether a document before it has the same bytes; its pages are then not measured again."""
     format: str = ""
     pages: tuple[PageSeen | None, ...] = ()
-    """Those of the sample; None for one that cannot be read."""
+    """The pages of the document's sample; None for one that cannot be read."""
 
 
 def look_at(documents: Sequence[Document], config: Config, *, workers: int) -> Iterator[DocumentSeen]:
@@ -91,7 +91,7 @@ def _pool(config: Config, workers: int) -> WorkerPool:
 
 
 def spread(items: Sequence[int], most: int) -> list[int]:
-    """As many of the items as allowed, evenly spread, the first and the last among them."""
+    """The items, evenly spread, the first and the last among them; as many of them as allowed."""
     if len(items) <= most:
         return list(items)
     return [items[place * (len(items) - 1) // (most - 1)] for place in range(most)]

@@ -20,7 +20,7 @@ from batchocr.pages.input.sources import Found
 from batchocr.storage.listing import Documents
 
 _SEED = 0
-"""The same input gives the same pages."""
+"""The seed of the draw: the same input gives the same pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Sample:
     """What came of reading the pages of a sample."""
 
     tokens: Sequence[tuple[int, int]]
-    """Of the image and of the text of each page; none of one that failed."""
+    """The tokens of the image and of the text of each page; none of a page that failed."""
     report: Report
     family: str
     """What the model's family is called."""
@@ -63,8 +63,8 @@ def draw(wanted: Sequence[tuple[Document, Sequence[int]]], number: int) -> list[
 
 
 def read_pages(session: Session, documents: list[Document], progress: Progress, *, opening_s: float) -> Sample:
-    """Read those pages of the documents that each names. progress: is told how far it is. opening_s: how long the model
-    took to be opened, which counts as start-up. Raises UsageError, ModelError, EngineError."""
+    """Read the pages of the documents that each document names. progress: is told how far it is. opening_s: how long
+    the model took to be opened, which counts as start-up. Raises UsageError, ModelError, EngineError."""
     stop = StopSwitch()
     stop.began_s -= opening_s
     tokens: list[tuple[int, int]] = []

@@ -10,7 +10,7 @@ from batchocr.data import Document, ErrorKind
 from batchocr.job.survey.look import DocumentSeen
 
 MAX_NAMED = 1000
-"""Of the documents that cannot be opened."""
+"""How many documents that cannot be opened are named at most."""
 
 
 @dataclass(slots=True)
@@ -21,25 +21,25 @@ class Survey:
     """Files of folders that are no documents, by suffix."""
     documents: int = 0
     formats: Counter[str] = field(default_factory=Counter)
-    """Of the documents that could be measured and are no copies."""
+    """The formats of the documents that could be measured and are no copies."""
     problems: Counter[ErrorKind] = field(default_factory=Counter)
     """Documents that cannot be opened or measured, by what is wrong."""
     named: list[tuple[str, ErrorKind, str]] = field(default_factory=list)
-    """The first of these, as (source, kind, message)."""
+    """The first documents that cannot be opened or measured, as (source, kind, message)."""
     same_documents: int = 0
     """Documents with the bytes of one before."""
     same_pages: int = 0
-    """Their pages."""
+    """The pages of documents with the bytes of one before."""
     pages: int = 0
     """Pages that would have rows."""
     measured: int = 0
-    """Of the distinct ones, those that were measured."""
+    """Distinct pages that were measured."""
     unreadable: int = 0
-    """Of these, those that cannot be read."""
+    """Measured pages that cannot be read."""
     represented: float = 0.0
     """The pages that the measured ones stand for."""
     with_text: float = 0.0
-    """Of them, those with text of their own."""
+    """Pages with text of their own, of all that the measured ones stand for."""
     sizes: Counter[tuple[int, int]] = field(default_factory=Counter)
     """The measured pages that can be read, by (width, height) in px."""
     wanted: list[tuple[Document, Sequence[int]]] = field(default_factory=list)
@@ -75,12 +75,13 @@ class Survey:
 
     @property
     def distinct_pages(self) -> int:
-        """The pages but for those of a file with the bytes of one before, whose rows a run makes from that one's."""
+        """The number of pages but for those of a file with the bytes of one before, whose rows a run makes from that
+        one's."""
         return self.pages - self.same_pages
 
     @property
     def readable_pages(self) -> float:
-        """The distinct pages, those left out that cannot be read, as far as the sample tells."""
+        """The number of distinct pages that can be read, as far as the sample tells."""
         return self.distinct_pages * (1 - self.unreadable / self.measured if self.measured else 1.0)
 
     @property
