@@ -144,7 +144,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def require_ordinary(path: Path) -> None:
-    """Raise OSError if it is a pipe or a device: opening it might wait for its other end."""
+    """Raise OSError if the file is a pipe or a device: opening it might wait for its other end."""
     mode = stat.S_IFREG
     with suppress(OSError, ValueError):
         mode = os.stat(path).st_mode  # once: it may be moved meanwhile
@@ -153,7 +153,7 @@ def require_ordinary(path: Path) -> None:
 
 
 def sync(descriptor: int) -> None:
-    """Sync a file or folder to disk, unless its file system does nothing of the kind. Raises OSError."""
+    """Sync a file or folder to disk, unless its file system has no sync. Raises OSError."""
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -49,7 +49,7 @@ class Comparison:
         return self.characters_changed / self.characters if self.characters else 0.0
 
     def take(self, page: PageChange, *, common: bool = False) -> None:
-        """Count a page. common: nothing else of one that only one table has."""
+        """Count a page. common: count nothing but its presence if only one table has it."""
         before, after = page.statuses
         if before is None:
             self.only_second += 1
@@ -79,7 +79,7 @@ def _rank(page: PageChange) -> tuple[float, int, bool]:
 
 
 def compare(pairs: Iterable[Pair], *, num_top: int, common: bool = False) -> Comparison:
-    """Compare all pairs of rows. common: only those that both tables have."""
+    """Compare all pairs of rows. common: compare only rows that both tables have."""
     comparison = Comparison(num_top)
     for first, second in pairs:
         comparison.take(page_change(first, second), common=common)

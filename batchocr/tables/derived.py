@@ -43,7 +43,7 @@ def read_metadata(path: Path) -> RunMetadata:
 
 
 def read_rows(path: Path) -> Iterator[PageResult]:
-    """Yield the rows, in the table's order. Raises OutputError if one is none."""
+    """Yield the rows, in the table's order. Raises OutputError if an object is no row."""
     for number, row in enumerate(file_rows(path, PAGE_SCHEMA.names), start=1):
         try:
             yield _measured(storable(from_row(_of_ours(row))))
@@ -89,7 +89,7 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _of_ours(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row as we would have written it: pandas has NaN for null, and whole numbers as floats."""
+    """The row of another program as we would have written it: pandas has NaN for null, and whole numbers as floats."""
     known = _known(row, PAGE_SCHEMA.names)
     if "page_index" in row:
         known["page_index"] = page_index_of(row)
@@ -126,6 +126,6 @@ def page_index_of(row: Mapping[str, Any]) -> int | None:
 
 
 def _known(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The values of these names that are there, and neither null nor a number that is not finite."""
+    """The values of these names that are there, and are neither null nor a number that is not finite."""
     known = {name: values[name] for name in names if values.get(name) is not None}
     return {name: value for name, value in known.items() if not isinstance(value, float) or math.isfinite(value)}

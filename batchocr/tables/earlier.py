@@ -31,7 +31,7 @@ from batchocr.tables.table import StoredTable, could_be_table, table_for
 logger = logging.getLogger(__name__)
 
 _TAIL_BYTES = 1 << 20
-"""Where a Parquet file has its metadata, but for one with thousands of row groups."""
+"""How much of the end of a Parquet file has its metadata, but for a file with thousands of row groups."""
 _HEADER_START = b'{"batchocr_version":'
 
 

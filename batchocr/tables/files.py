@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from batchocr.storage.listing import Documents
 
 OWN_FOLDER = ".batchocr"
-"""Of what belongs to a folder of parts and is none. It is hidden, so that other programs open the folder as a table."""
+"""The folder of what belongs to a folder of parts and is none. It is hidden, so that other programs open the folder as
+a table."""
 
 TABLE_SUFFIXES = (".parquet", ".jsonl")
 
@@ -98,7 +99,7 @@ def how_to_restore(path: Path) -> str:
 
 
 def is_beside_a_table(name: str) -> bool:
-    """Whether it is the name of a file that a run leaves beside its table, or was still writing."""
+    """Whether a name is that of a file that a run leaves beside its table, or was still writing."""
     return name.endswith(_BESIDE) or final_name(name) != name
 
 

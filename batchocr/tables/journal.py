@@ -48,10 +48,11 @@ from batchocr.tables.schema import (
 from batchocr.tables.table import StoredTable
 
 _SYNC_INTERVAL_S: Final = 3.0
-"""A power loss costs at most the rows of this many seconds."""
+"""The seconds between two syncs: a power loss costs at most the rows of that time."""
 _END_START: Final = b'{"table":'
-"""Of the last line of a run that has read everything. It says `table`, the digest of the table that all rows before it
-are in, if the run has lived to put it in its place; and `worsened`, by document, how many pages came out worse."""
+"""The start of the last line of a run that has read everything. It says `table`, the digest of the table that all rows
+before it are in, if the run has lived to put it in its place; and `worsened`, by document, how many pages came out
+worse."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,11 +68,11 @@ class Journal:
         self.path = path
         self.metadata = metadata
         self.own = metadata
-        """That of this run alone."""
+        """The metadata of this run alone."""
         self.earlier: StoredTable | None = None
         self.worsened: dict[str, int] = {}
-        """By document, how many pages came out worse, for the report: also those of a run that made this table and was
-        killed before it."""
+        """How many pages came out worse, by document, for the report: also those of a run that made this table and was
+        killed before it wrote that."""
         self._file = file
         self._documents, self._continues = documents, ""
         self.num_known = 0
@@ -79,11 +80,11 @@ class Journal:
         self._overwrites = ""
         """The tag of the table that is not continued."""
         self._open_earlier: Callable[[RunMetadata, Sequence[str]], StoredTable | None]
-        """Opens that table, for a run of this metadata, with these items behind it."""
+        """A function that opens the earlier table, for a run of this metadata, with these items behind it."""
         self.known = Overlay(KnownRows())
         """What is known of the rows, here and in that table."""
         self._is_redundant = False
-        """Whether it was begun here and says nothing that is not in the table: `close` would delete it."""
+        """Whether the journal was begun here and says nothing that is not in the table: `close` would delete it."""
         self._synced_s = time.monotonic()
 
     @classmethod
@@ -194,8 +195,8 @@ class Journal:
         return _read(row, self.path, self._file, self.earlier)
 
     def end(self, table: str) -> None:
-        """Record, before a table takes its place, that all rows are in it: by its digest, the next run knows it, should
-        this one be killed before it has deleted the journal. Raises OutputError."""
+        """Record, before a table takes its place, that all rows are in it, by its digest: the next run knows it by
+        that, should this one be killed before it has deleted the journal. Raises OutputError."""
         with writing(self.path):
             self._is_redundant = False
             _write_whole(self._file, checked_line(to_json_bytes({"table": table, "worsened": self.worsened})))
@@ -225,7 +226,7 @@ class Journal:
         self.close()
 
     def _unlink(self) -> None:
-        """Delete the file, unless another one has taken its name."""
+        """Delete the journal's file, unless another one has taken its name."""
         if lies_at(self.path, self._file):
             self.path.unlink(missing_ok=True)
 
@@ -285,7 +286,8 @@ class Journal:
 
 
 def _write_whole(file: FileIO, line: bytes) -> None:
-    """Write all of it in one call, unless the disk fills up: the second call then raises what the first could not."""
+    """Write all of the line in one call, unless the disk fills up: the second call then raises what the first could
+    not."""
     remaining = memoryview(line)
     while remaining:
         remaining = remaining[file.write(remaining) :]

@@ -54,8 +54,8 @@ def write_into(file: BinaryIO, rows: Iterable[Row], earlier: Earlier | None = No
 
 
 def open_table(path: Path) -> JsonLinesTable | None:
-    """A table of ours; None if it is none. Raises OutputError if it is not the one that its record names, by its size;
-    whether by its content is known when rows are read."""
+    """The table at `path`, open; None if it is no table of ours. Raises OutputError if it is not the one that its
+    record names, by its size; whether by its content is known when rows are read."""
 
     def opened(record: Record) -> JsonLinesTable:
         for place in _found(path, record):
@@ -76,12 +76,12 @@ class JsonLinesTable:
         """is_staged: whether the table has not taken its name."""
         self.metadata = record.metadata
         self.displaced = [*record.commit.parts] if is_staged else []
-        """The file, by its name, if it has not taken that yet."""
+        """The name of the table's file, if it has not taken that yet."""
         self._path = path
         with reading(path):
             self._file = path.open("rb")
         self.digest = record.digest
-        """By which a run knows the table again."""
+        """The digest of the table, by which a run knows it again."""
 
     def close(self) -> None:
         """Close the file."""
@@ -94,7 +94,7 @@ class JsonLinesTable:
 
     @cached_property
     def _offsets(self) -> array[int]:
-        """Of the lines, and of the end."""
+        """Where each line begins, and where the last one ends, in bytes."""
         with reading(self._path):
             self._file.seek(0)
             return array("q", accumulate(map(len, self._file), initial=0))
@@ -126,7 +126,8 @@ class JsonLinesTable:
             yield piece
 
     def _require_digest(self) -> None:
-        """Raise OutputError if it is not the table that its record names; else its first row is the next to be read."""
+        """Raise OutputError if the file is not the table that its record names; else its first row is the next to be
+        read."""
         self._file.seek(0)
         if hashlib.file_digest(self._file, "sha256").hexdigest() != self.digest:
             raise OutputError(_why_another(self._path))
@@ -147,7 +148,7 @@ def read_metadata(path: Path) -> RunMetadata | None:
 
 
 def could_be_table(path: Path) -> bool:
-    """Whether it has metadata, or lost them and begins with a row, as no other file in JSON Lines does. Raises
+    """Whether a file has metadata, or lost them and begins with a row, as no other file in JSON Lines does. Raises
     OutputError if it cannot be read."""
     if record_path(path).exists() or not path.is_file():
         return True

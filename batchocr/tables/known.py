@@ -47,19 +47,19 @@ LEAVES: Final = [
     *(name for name in KNOWN_SCHEMA.names if name != "blocks"),
     *(f"blocks.list.element.{name}" for name in _OF_BLOCKS),
 ]
-"""As Parquet calls them."""
+"""The columns that are read, as Parquet calls them."""
 
 STATUSES: Final[Sequence[Status]] = get_args(Status)
 ERROR_KINDS: Final[Sequence[ErrorKind]] = get_args(ErrorKind)
 _LASTING: Final[frozenset[ErrorKind | None]] = frozenset({"damaged", "unsupported"})
-"""What is wrong with a file as long as it is the same."""
+"""The errors that a file has as long as it is the same."""
 _QUALITY: Final[Mapping[Status, int]] = {"ok": 2, "degraded": 1, "failed": 0, "skipped": 0}
 _LOOKED_UP_AT_ONCE: Final = 1 << 19
-"""Names among which others are looked up: to do so takes 200 bytes for each."""
+"""The number of names among which others are looked up at a time: to do so takes 200 bytes for each."""
 _NULL: Final = -(1 << 63)
 _OF_FILE: Final = "page_count", "file_bytes", "file_mtime_ns"
 _FILE: Final = np.dtype([("num_rows", "i8"), ("begins_document", "?"), *((name, "i8") for name in _OF_FILE)])
-"""What is kept of a version of a file: of rows of a document that follow each other and say the same of it."""
+"""The record of a version of a file: of rows of a document that follow each other and say the same of it."""
 _PAGE: Final = np.dtype(
     [
         *dict.fromkeys(("page_index", "attempts"), "i4").items(),
@@ -69,7 +69,7 @@ _PAGE: Final = np.dtype(
     ],
     align=True,
 )
-"""What is kept of a row."""
+"""The record of a row: what is kept of it."""
 
 Version = tuple[int | None, int | None]
 """Size and time of a file."""
@@ -90,11 +90,11 @@ class Unread(NamedTuple):
     source: str
     page_index: int | None
     is_asked: bool
-    """Whether the run was to read it."""
+    """Whether the run was to read the row."""
     version: Version | None
-    """Of its file, if that was touched and is the same."""
+    """The version of the row's file, if the file was touched but has the same content; else None."""
     place: int
-    """As that of a KnownRow."""
+    """The row's number in the table, or its place in the journal, as in a KnownRow."""
     load: Callable[[Unread], PageResult]
 
 
@@ -111,7 +111,7 @@ class KnownRow:
     page_count: PageNumber | None
     attempts: int
     place: int
-    """Its number in the table; if negative, -1 less the byte of the journal at which its line begins."""
+    """The row's number in the table; if negative, -1 less the byte of the journal at which its line begins."""
     file_bytes: int | None = None
     file_mtime_ns: int | None = None
     error_kind: ErrorKind | None = None
@@ -122,7 +122,7 @@ class KnownRow:
         return self.file_bytes, self.file_mtime_ns
 
     def is_of(self, version: Version) -> bool:
-        """Whether it was read from the file that has this size and time."""
+        """Whether the row was read from the file that has this size and time."""
         return self.file_bytes is not None and self.version == version
 
 
@@ -214,8 +214,8 @@ class KnownRows:
         return len(self.pages)
 
     def asked(self, spec: PageSpec, retry_failed: bool | None) -> tuple[Flags, Numbers]:
-        """Which rows are of pages that a run asks for. And of each document, how many it has of them, if it has all of
-        them, and they need no further attempt unless the file has changed; else 0."""
+        """Which rows are of pages that a run asks for; and for each document how many rows it has of them, if it has
+        all of them, and they need no further attempt unless the file has changed; else 0."""
         page_counts = np.repeat(np.maximum(self._files["page_count"], 0).astype(np.int32), self._files["num_rows"])
         page_index, first = self.pages["page_index"], self.first[:-1]
         asked = np.where(page_counts > 0, _in_spec(spec, page_index, page_counts), page_index < 0)
@@ -301,7 +301,7 @@ class KnownRows:
 
     @cached_property
     def first_place(self) -> Numbers:
-        """Of each document, its number where it stands first."""
+        """For each document, its number where it stands first."""
         numbers: Numbers = np.arange(len(self.sources))
         return numbers if self._is_one else self.numbers_of(self.sources)
 
@@ -331,16 +331,17 @@ class Overlay:
     def __init__(self, table: KnownRows, end: int = 0) -> None:
         self.table = table
         self.end = end
-        """Of the journal's lines that were taken, in bytes: where the next one begins."""
+        """The end of the journal's lines that were taken, in bytes: where the next one begins."""
         self._of_table = lru_cache(1)(table.rows)
         self._rows: dict[str, list[KnownRow]] = {}
-        """Of the documents of which the journal or another table has a row, by page, also those of the first table."""
+        """The rows by page of each document of which the journal or another table has a row, also those of the first
+        table."""
         self._best: defaultdict[str, dict[int | None, Status]] = defaultdict(dict)
         self.forget()
 
     @property
     def has_rows(self) -> bool:
-        """Whether there are any, in the journal or in the table."""
+        """Whether there are any rows, in the journal or in the table."""
         return bool(self._rows or self.table.num_rows)
 
     def sources(self) -> Collection[str]:
@@ -431,12 +432,12 @@ def divided(rows: Kept, first: NDArray[Any]) -> tuple[int, list[Kept]]:
 
 
 def _index_of(page_index: int | None, rows: Sequence[KnownRow]) -> int:
-    """Where the row of a page is among these, which are by page, or would be."""
+    """Where the row of a page is among these rows, which are by page; or where it would be."""
     return bisect_left(rows, page_rank(page_index), key=lambda row: page_rank(row.page_index))
 
 
 def _sharing(row: KnownRow, neighbour: KnownRow) -> KnownRow:
-    """The row with its neighbour's objects if they describe the same file: this halves what a row takes."""
+    """The row with its neighbour's objects if both describe one file: this halves what a row takes."""
     if (row.doc_id, row.version) != (neighbour.doc_id, neighbour.version):
         return row
     return replace(row, **{name: getattr(neighbour, name) for name in ("doc_id", "file_bytes", "file_mtime_ns")})
@@ -462,7 +463,7 @@ def _files_in(column: Mapping[str, pa.Array]) -> tuple[Numbers, NDArray[np.void]
 
 
 def _pages_in(column: Mapping[str, pa.Array]) -> NDArray[np.void]:
-    """The rows. column: by the name."""
+    """The records of rows. column: a column by its name."""
     pages = np.zeros(len(column["status"]), _PAGE)
     pages["page_index"] = column["page_index"].fill_null(-1)
     pages["attempts"] = np.minimum(column["attempts"].fill_null(0), np.iinfo(np.int32).max)
@@ -476,7 +477,7 @@ def _pages_in(column: Mapping[str, pa.Array]) -> NDArray[np.void]:
 
 
 def _with_traits(column: Mapping[str, pa.Array]) -> Mapping[Trait, Flags]:
-    """Which of many rows have each trait, as `traits_of` says of one. column: of these rows, by the name."""
+    """Which of many rows have each trait, as `traits_of` says of one row. column: of these rows, by the name."""
     blocks = column["blocks"]
     lengths = blocks.value_lengths().fill_null(0).to_numpy()
     rows, of_rows = np.repeat(np.arange(len(blocks)), lengths), blocks.flatten()
@@ -509,7 +510,7 @@ def _with_traits(column: Mapping[str, pa.Array]) -> Mapping[Trait, Flags]:
 
 
 def _flags(are: pa.Array) -> Flags:
-    """Booleans of Arrow; what is not known is none."""
+    """The booleans of Arrow as flags; what is not known is false."""
     flags: Flags = are.fill_null(False).to_numpy(zero_copy_only=False)
     return flags
 
@@ -534,7 +535,7 @@ def _undivided(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _in_spec(spec: PageSpec, pages: NDArray[np.int32], page_counts: NDArray[np.int32]) -> Flags:
-    """Which of the pages are asked for, each of a document of so many pages."""
+    """Which pages are asked for, each of a document with so many pages."""
     inside: Flags = pages >= page_counts
     for ends in spec.ranges:
         first, last = (page_counts + end if end < 0 else end - 1 for end in ends)

@@ -38,7 +38,7 @@ class Layout:
 
     @property
     def writer(self) -> str:
-        """Of what says who writes, in a store."""
+        """The name of the file that says who writes, in a store."""
         return self._named("run.json", ".run.json")
 
     @property
@@ -47,11 +47,11 @@ class Layout:
         return "" if self.table else f"{OWN_FOLDER}/new"
 
     def staged(self, name: str, part: Part) -> str:
-        """The name that a part has until it takes its own; of no other content."""
+        """The name that a part has until it takes its own; no part with another content has it."""
         return f"{self._staged}{part.made:08}{'' if self.table else '-' + name}.{part.sha256[:16]}.new"
 
     def items(self, names: Iterable[str]) -> list[str]:
-        """Those of the names that are of items: what actors have read, in order."""
+        """The names, among these, of items: of what actors have read, in order."""
         return sorted(name for name in names if _ITEM.fullmatch(name))
 
     def of_generation(self, staged: str, generation: int) -> str:
@@ -94,8 +94,8 @@ def items_at(out: Path) -> list[str]:
 
 
 def tag_of(out: Path) -> str:
-    """By which what is at `out` is known, as long as it is the same, also as a copy; empty if nothing is. Raises
-    OutputError."""
+    """The tag by which what is at `out` is known, as long as it is the same, also as a copy; empty if nothing is there.
+    Raises OutputError."""
     folder, layout = layout_of(out)
     if out.suffix.lower() != ".parquet":
         return (DiskPlace(folder).get(layout.record) or (b"", ""))[1]

@@ -40,7 +40,7 @@ from batchocr.tables.together import InOrder, RowNumbers, Together
 logger = logging.getLogger(__name__)
 
 _Key = tuple[int, PathKey, str]
-"""Of a document: its place in the input, its path by parts, and as it is."""
+"""The sort key of a document: its place in the input, its path by parts, and as it is."""
 
 
 def require_free(output: Output, parts: Sequence[TablePart], *, overwrite: bool) -> None:
@@ -169,7 +169,7 @@ def _keyed(documents: Iterable[tuple[str, range]], places: Mapping[str, int] | N
 def _chosen(
     tables: Together, parts: Sequence[TablePart], begin: int, numbers: list[int], not_taken: list[str]
 ) -> list[int]:
-    """Those of a document's rows that count. From the row `begin` on they are preferred. The row of the document as a
+    """The numbers of a document's rows that count. Rows from `begin` on are preferred. The row of the document as a
     whole gives its place to all of the pages, or to none: then its `source` is added to `not_taken`. Raises
     OutputMismatchError if two rows are of different versions of the file."""
     read = tables.rows(numbers)

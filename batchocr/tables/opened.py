@@ -35,7 +35,7 @@ from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, require_readable, t
 from batchocr.tables.table import could_be_table, table_for
 
 TableNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A table, a folder of tables, a glob, or several of these; or the same in an object store."""
+"""A table, a folder of tables, a glob, or several of these; or any of these in an object store."""
 
 _BATCH_ROWS = 256
 
@@ -49,9 +49,9 @@ class TablePart:
     path: Path
     metadata: RunMetadata
     is_partial: bool
-    """Whether its rows are those of the journal beside it and of the table below, because there is a journal."""
+    """Whether the part's rows are those of the journal beside it and of the table below, because there is a journal."""
     is_derived: bool = False
-    """Whether another program made it of a table of ours."""
+    """Whether another program made the part of a table of ours."""
 
     def rows(self) -> Iterator[PageResult]:
         """Yield the rows in the table's order. Raises OutputError."""
@@ -65,7 +65,7 @@ class StoredRows:
 
     def __init__(self, parts: Sequence[TablePart]) -> None:
         self.parts = tuple(parts)
-        """In natural order of their names."""
+        """The parts, in natural order of their names."""
         self.metadata = parts[0].metadata
         """What the rows depend on, which is the same in all parts."""
 

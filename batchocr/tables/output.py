@@ -51,14 +51,14 @@ class Output:
     """The place of a table on a disk: a file, or a folder of parts."""
 
     def __init__(self, path: Path, name: str | None = None, place: Place | None = None) -> None:
-        """name: by which users know it, and place: where it is, if it is not at `path`. Raises UsageError."""
+        """name: what users call the table, and place: where it is, if it is not at `path`. Raises UsageError."""
         table_for(path)
         self._folder, self._layout = layout_of(path)
         self.path = path
         """Where the journal and the report are made: beside the table, unless that is in a store."""
         self.name = name or str(path)
         self.run = secrets.token_hex(8)
-        """By which this run knows the table that it has made."""
+        """The name by which this run knows the table that it has made."""
         self.table = path
         """Where the table is that a run continues: copies, if it is in a store."""
         self._place: Place = place or DiskPlace(self._folder)
@@ -69,10 +69,10 @@ class Output:
         self._work_folder = self._folder / OWN_FOLDER if is_folder(path) else self._folder
         """Where parts are made."""
         self.tag = ""
-        """Of the version of the record, or of the file that has one in itself, that is to be replaced; empty if there
-        is none."""
+        """The tag of the version of the record that is to be replaced, or of the file that has a record in itself;
+        empty if there is none."""
         self._there = Commit()
-        """What brought the table that is there, with its parts."""
+        """The commit that brought the table that is there, with its parts."""
         self._is_announced = False
         self.items: Sequence[str] = ()
         """What actors have read for a run that was killed, by its names where the table is; known once the output is
@@ -103,7 +103,7 @@ class Output:
 
     @property
     def next_generation(self) -> int:
-        """That of the table that this run makes."""
+        """The generation of the table that this run makes."""
         return self._there.generation + 1
 
     def begin(self) -> None:
@@ -154,11 +154,11 @@ class Output:
 
     @property
     def lacks_record(self) -> bool:
-        """Whether it is a folder whose parts are not recorded, as earlier versions left it."""
+        """Whether the table is a folder whose parts are not recorded, as earlier versions left it."""
         return not self._layout.table and not self.tag
 
     def num_bytes(self) -> int:
-        """Of the table that is there."""
+        """The size in bytes of the table that is there."""
         return (
             self.path.stat().st_size if self._is_own_record else sum(each.bytes for each in self._there.parts.values())
         )
@@ -224,7 +224,7 @@ class Output:
         return parts.divided(rows, earlier, rows_per_part)
 
     def _parts_there(self) -> Iterable[str]:
-        """The parts of the table that is there, recorded or not, and those of one before it."""
+        """The parts of the table that is there, recorded or not, and of the table before it."""
         return part_names(self.path) if is_folder(self.path) else ()
 
     def _stage(self, name: str, rows: Iterable[Row], metadata: RunMetadata, earlier: Any, commit: Commit) -> Part:

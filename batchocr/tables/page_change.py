@@ -12,20 +12,21 @@ from rapidfuzz.distance import Levenshtein
 from batchocr.data import Block, PageResult, Status, box_overlap
 
 MIN_OVERLAP = 0.5
-"""Two boxes are of the same block from this share on of the area that either covers: their intersection over union."""
+"""The least share that two boxes of one block have in common, of the area that either covers: their intersection over
+union."""
 
 _LIKELY_SHARE = 20
-"""Most pages that differ do so in less than a twentieth: the distance is looked for there first."""
+"""Most pages that differ do so in less than one letter of so many: the distance is looked for there first."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockChanges:
-    """Numbers of blocks."""
+    """How many blocks were added, lost or changed from one reading to another."""
 
     added: int = 0
     lost: int = 0
     changed: int = 0
-    """In the same place and of the same type, with another content."""
+    """Blocks in the same place and of the same type, with another content."""
 
     def __add__(self, other: BlockChanges) -> BlockChanges:
         return BlockChanges(self.added + other.added, self.lost + other.lost, self.changed + other.changed)
@@ -38,11 +39,11 @@ class PageChange:
     source: str
     page_index: int | None
     statuses: tuple[Status | None, Status | None]
-    """None where a table has no row of the page."""
+    """The status of the page in each table; None where a table has no row of the page."""
     characters: int
-    """Of the longer text, its white space folded."""
+    """The characters of the longer text, its white space folded."""
     characters_changed: int
-    """How many of them have to be changed, added or taken away to get from one text to the other."""
+    """How many of the characters have to be changed, added or taken away to get from one text to the other."""
     blocks: BlockChanges
 
     @property
@@ -86,7 +87,7 @@ def block_changes(first: Sequence[Block], second: Sequence[Block]) -> BlockChang
 
 
 def _same_boxes(first: Sequence[Block], second: Sequence[Block]) -> list[tuple[int, int]]:
-    """The blocks of one type and one box: nearly all, and of a looping layout hundreds with the same box."""
+    """The blocks of one type and one box: nearly all, and of a looping layout, hundreds at one place."""
     waiting: dict[tuple[str, tuple[float, ...]], list[int]] = defaultdict(list)
     for index in reversed(range(len(second))):
         waiting[second[index].type, tuple(second[index].bbox)].append(index)

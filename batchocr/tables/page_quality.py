@@ -16,11 +16,11 @@ text in place of the model's."""
 TRAITS: Final[Sequence[Trait]] = get_args(Trait)
 
 DOUBTFUL: Final = 0.5
-"""Pages whose quality, as `view` sorts by it, is below this are doubtful."""
+"""The quality below which pages are doubtful, as `view` sorts by it."""
 TURNED: Final = 0.25
-"""By which the quality of a turned page is multiplied."""
+"""The factor by which the quality of a turned page is multiplied."""
 LOOKS_WRITTEN: Final = 0.5
-"""If more of the ink is that, writing in figures is said."""
+"""The share of the ink that must lie in writing in figures for the page to be said to have any."""
 
 
 def quality(row: PageResult) -> float:
@@ -55,7 +55,7 @@ def traits_of(row: PageResult) -> Set[Trait]:
 
 
 def in_words(traits: Mapping[Trait, int]) -> str:
-    """Of how many pages each is said: "2 doubtful, 1 turned"."""
+    """The traits in words, with the number of pages that have each: "2 doubtful, 1 turned"."""
     return ", ".join(f"{traits[trait]:,} {trait.replace('_', ' ')}" for trait in TRAITS if traits.get(trait))
 
 

@@ -33,16 +33,17 @@ from batchocr.tables.known import LEAVES, Kept, KnownRows, Row, possible, read
 from batchocr.tables.schema import PAGE_SCHEMA, RunMetadata, decode_metadata, encode_metadata, from_row, to_row
 
 ROW_GROUP_PAGES = 1024
-"""With 256, a million rows took 130 MB more to open, and as much again to write, for what a file says of its pages."""
+"""The rows of a row group. With 256, a million rows took 130 MB more to open, and as much again to write, for what a
+file says of its pages."""
 
 _ROWS_AT_ONCE = 4
-"""Rows made into Python objects at a time. Whole row groups, in each of 40 parts that were merged, took 250 MB more and
-no less time."""
+"""How many rows are made into Python objects at a time. Whole row groups, in each of 40 parts that were merged, took
+250 MB more and no less time."""
 _ROWS_MADE_AT_ONCE = 64
-"""Rows that are made of Python objects at a time when a row group is written."""
+"""How many rows are made of Python objects at a time when a row group is written."""
 _ROWS_DECODED_AT_ONCE = 256
-"""Rows that are made of Parquet at a time, unless a whole row group is copied. With 64, a copy took a third longer; all
-of a row group, of each of 40 parts that are merged, would take half a gigabyte."""
+"""How many rows are made of Parquet at a time, unless a whole row group is copied. With 64, a copy took a third longer;
+all of a row group, of each of 40 parts that are merged, would take half a gigabyte."""
 
 _SAID = re.compile(rb"batchocr\.(bytes|footer_sha256|sha256)(?:\x18\x14(.{20})|\x18\x40(.{64}))", re.DOTALL)
 """What a file says of itself. Thrift's compact protocol writes a pair of strings as the key, the type of the next
@@ -56,12 +57,14 @@ _FOOTER_END = struct.Struct("<I4x")
 """How long the footer is, which says where the pages are and what they mean, and a magic number."""
 
 _MAX_TAIL_BYTES = 1 << 20
-"""Behind the digest come only some names and types; before it, what says where the pages are can be hundreds of MB."""
+"""The most bytes at the end of a file that are searched for its digest. Behind the digest come only some names and
+types; before it, what says where the pages are can be hundreds of MB."""
 
 _CHUNK_BYTES = 1 << 20
 
 _GROUPS_AT_ONCE = 8
-"""Row groups, when only a few columns are read. One reader of all of a million rows kept 80 MB to the end."""
+"""How many row groups are read at a time when only a few columns are read. One reader of all of a million rows kept 80
+MB to the end."""
 
 INCOMPLETE: Final[dict[Path, Callable[[], None]]] = {}
 """What completes a copy that lacks the columns that were not looked at; it may raise OutputError."""
@@ -158,8 +161,8 @@ def _as_arrow(group: Iterable[Row], earlier: Earlier | None) -> pa.Table:
 
 
 def open_table(path: Path, *, held: int | None = None) -> ParquetTable | None:
-    """A table of ours; None if it is none. held: a descriptor of it, whatever is at `path` now. Raises OutputError if
-    it is one and its footer is damaged."""
+    """The table at `path`, open; None if it is no table of ours. held: a descriptor of it, whatever is at `path` now.
+    Raises OutputError if it is one and its footer is damaged."""
     with reading(path), ExitStack() as undo:
         opened = path if held is None else f"/proc/self/fd/{held}"
         file = undo.enter_context(open(opened, "rb", buffering=0))  # a copy is completed while it is open
@@ -173,8 +176,8 @@ def open_table(path: Path, *, held: int | None = None) -> ParquetTable | None:
 
 
 def _parquet_of(file: FileIO) -> pq.ParquetFile:
-    """The Parquet in an open file. It is opened once more, by Arrow: its threads may hold what it has read through
-    Python for longer than Python lives, and abort the process then."""
+    """The Parquet in an open file. The file is opened once more, by Arrow: its threads may hold what it has read
+    through Python for longer than Python lives, and abort the process then."""
     return pq.ParquetFile(pa.OSFile(f"/proc/self/fd/{file.fileno()}"), page_checksum_verification=True)
 
 
@@ -222,11 +225,11 @@ class ParquetTable:
 
     @property
     def digest(self) -> str:
-        """By which a run knows the table again."""
+        """The digest of the table, by which a run knows it again."""
         return said_digest(self._file)
 
     def held(self) -> int | None:
-        """Another descriptor of the file; None if no more can be had."""
+        """Another descriptor of the file; None if no more can be opened."""
         try:
             return os.open(f"/proc/self/fd/{self._file.fileno()}", os.O_RDONLY)
         except OSError:
@@ -234,7 +237,7 @@ class ParquetTable:
 
     @property
     def has_all_columns(self) -> bool:
-        """Whether it has the columns of this version, and no others."""
+        """Whether the table has the columns of this version, and no others."""
         return bool(self._parquet.schema_arrow.equals(PAGE_SCHEMA))
 
     @cached_property
@@ -350,7 +353,7 @@ def _has_sound_digest(path: Path, file: BinaryIO) -> bool:
 
 
 def _version(file: BinaryIO) -> tuple[int, int, int, int]:
-    """By which `_SOUND` knows a file."""
+    """What `_SOUND` knows a file by: device, inode, size and time of change."""
     at = os.fstat(file.fileno())
     return at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns
 

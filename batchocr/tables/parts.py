@@ -43,9 +43,9 @@ from batchocr.tables.schema import RunMetadata
 logger = logging.getLogger(__name__)
 
 _MOST_HELD = 4096
-"""Parts that stay open, so that what is read is what was there first, whatever takes their places."""
+"""The most parts that stay open, so that what is read is what was there first, whatever takes their places."""
 _OTHER_FILES = 256
-"""More than is open beside them."""
+"""How many files are open at most beside the parts."""
 
 
 _Numbered = tuple[int, Row]
@@ -53,15 +53,15 @@ _Numbered = tuple[int, Row]
 
 
 def divided(rows: Iterable[Row], earlier: Any, rows_per_part: int) -> Iterator[tuple[str, Iterable[Row]]]:
-    """Yield the parts of a new table: the name of each, and its rows, to be taken before the next one. earlier: of what
-    rows are kept. rows_per_part: the most; a part has more only if its one document has."""
+    """Yield the parts of a new table: the name of each, and its rows, to be taken before the next one. earlier: the
+    table of which rows are kept. rows_per_part: the most; a part has more only if its one document has."""
     filled = (of_part for _, of_part in _filled(enumerate(rows), earlier, rows_per_part, rows_per_part))
     return zip(_new_names([]), map(_without_places, chain([next(filled, ())], filled)), strict=False)
 
 
 def changed(rows: Iterable[Row], earlier: PartsTable, rows_per_part: int) -> Iterator[tuple[str, Iterable[Row]]]:
-    """Yield each part of a table that changes, likewise, with its rows in the order of all; none if it goes. If one
-    changes, all do that lack columns of this version."""
+    """Yield the name of each part of a table that changes, with its rows in the order of all; none if it goes. If one
+    part changes, all do that lack columns of this version."""
     names = [*earlier.parts]
     parts: list[list[_Numbered]] = [[] for _ in names]
     new: list[_Numbered] = []
@@ -114,7 +114,7 @@ def _in_parts(
 
 
 def _documents(rows: Iterable[_Numbered], earlier: Any) -> Iterator[Sequence[_Numbered]]:
-    """Yield the rows of each document. earlier: of what they are kept."""
+    """Yield the rows of each document. earlier: the table of which rows are kept."""
     for _, pieces in groupby(_pieces(rows, earlier), key=itemgetter(0)):
         yield [numbered for _, numbered in pieces]
 
@@ -135,7 +135,7 @@ def part_names(folder: Path) -> list[str]:
 
 
 def _names_in(folder: Path) -> set[str]:
-    """What is in a folder and not hidden. Raises OutputError."""
+    """The names in a folder that are not hidden. Raises OutputError."""
     with reading(folder):
         return {path.name for path in folder.iterdir() if not path.name.startswith(".")}
 
@@ -181,13 +181,13 @@ def open_table(folder: Path, items: Sequence[str] = ()) -> PartsTable | None:
 
 
 def open_items(folder: Path, items: Sequence[str]) -> PartsTable | None:
-    """Items alone, whatever table there is; None if none of them is sound."""
+    """The items alone as a table, whatever table there is; None if no item is sound."""
     metadata = metadata_of_items(folder, items)
     return PartsTable(folder, Record(metadata), items, parts=()) if metadata else None
 
 
 def metadata_of_items(folder: Path, items: Iterable[str]) -> RunMetadata | None:
-    """What their rows depend on; None if none of them is sound."""
+    """What the rows of the items depend on; None if no item is sound."""
     for item in items:
         if (found := _open_item(folder / item)) is not None:
             with closing(found):
@@ -196,7 +196,7 @@ def metadata_of_items(folder: Path, items: Iterable[str]) -> RunMetadata | None:
 
 
 def _open_item(path: Path) -> parquet.ParquetTable | None:
-    """What an actor has read; None if it is not as it was written."""
+    """The table that an actor has read, open; None if it is not as it was written."""
     try:
         item = parquet.open_table(path)
         if item is not None and item.digest.startswith(path.name.split(".")[-2]):
@@ -243,17 +243,17 @@ class PartsTable:
         self.metadata = record.metadata
         self._commit = record.commit
         self.is_recorded = bool(record.commit.parts)
-        """Whether its record names the parts."""
+        """Whether the table's record names the parts."""
         self._folder = folder
         self.digests: dict[str, str] = {}
-        """Of each part and item, by its name."""
+        """The digest of each part and item, by its name."""
         self.displaced: list[str] = []
         """The parts that have not taken their own names yet."""
         self._paths: dict[str, Path] = {}
         self._held: dict[str, int] = {}
         """Descriptors of parts, by name."""
         self.parts = dict(record.commit.parts)
-        """Recorded or not."""
+        """The parts of the table, recorded or not."""
         self._has_all_columns: list[bool] = []
         self._last: tuple[str, parquet.ParquetTable] | None = None
         self._require_no_others()
@@ -280,7 +280,7 @@ class PartsTable:
         self._starts = [0, *accumulate(lengths)]
         self.num_rows_in_parts = self._starts[len(self.parts)]
         self.digest = digest_of({name: self.digests[name] for name in self.parts}) if self.parts else ""
-        """By which a run knows the table again, without items."""
+        """The digest of the parts, without items, by which a run knows the table again."""
 
     def close(self) -> None:
         """Close the parts."""
@@ -371,7 +371,7 @@ class PartsTable:
             yield self._part(part), begin - self._starts[part], end - self._starts[part]
 
     def _part(self, number: int) -> parquet.ParquetTable:
-        """A part, open. The last one stays so for the next call."""
+        """The part of this number, open. It stays open for the next call."""
         name = [*self.digests][number]
         if self._last is None or self._last[0] != name:
             if self._last is not None:
@@ -386,7 +386,8 @@ class PartsTable:
         return part
 
     def _found(self, name: str) -> parquet.ParquetTable:
-        """A part, open, as the record says, or as it is if that names none. Raises OutputError."""
+        """The part of this name, open, as the record says, or as it is if the record names no parts. Raises
+        OutputError."""
         recorded = self._commit.parts.get(name)
         places = Layout().places(name, self._commit) if recorded else (name,)
         for place in places:
@@ -403,7 +404,8 @@ class PartsTable:
         raise OutputError(f"{path} {what}: {how_to_restore(path)}")
 
     def _item(self, name: str) -> parquet.ParquetTable | None:
-        """An item, open; None if it is not sound. Raises OutputMismatchError if it is of other settings."""
+        """The item of this name, open; None if it is not sound. Raises OutputMismatchError if it is of other
+        settings."""
         item = _open_item(self._folder / name)
         if item is not None and item.metadata.settings_fingerprint != self.metadata.settings_fingerprint:
             item.close()

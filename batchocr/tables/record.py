@@ -22,9 +22,10 @@ from batchocr.tables.files import OWN_FOLDER, is_part_name
 from batchocr.tables.schema import RunMetadata, metadata_from_json, metadata_to_json
 
 FORMAT: Final = 1
-"""Goes up when a record says something that a reader of the one before must not miss."""
+"""The version of the format of records. It goes up when a record says something that a reader of the one before must
+not miss."""
 MAX_RECORD_BYTES: Final = 1 << 26
-"""A line with a record is shorter; what a file of someone else has in its place may be anything."""
+"""The most bytes of a line with a record; what a file of someone else has in its place may be anything."""
 _START: Final = b'{"batchocr_version":'
 
 
@@ -34,9 +35,9 @@ class Part:
 
     bytes: int
     sha256: str
-    """Of Parquet, what its footer says; of JSON Lines, that of the file."""
+    """The digest of the file: of Parquet, what its footer says; of JSON Lines, of the whole file."""
     made: int
-    """The generation that brought it."""
+    """The generation that brought the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +48,17 @@ class Commit:
     generation: int = 0
     """How often the table was replaced; 0 for one that an earlier version of batchocr wrote."""
     run: str = ""
-    """The run that did it, which is the first to know that it did."""
+    """The run that made the commit, which is the first to know that it did."""
     worse: Mapping[str, int] = field(default_factory=dict)
-    """By document, how many pages came out worse than in the table before; in a store, where no journal says it, and
-    until a run has reported it."""
+    """How many pages of each document came out worse than in the table before; in a store, where no journal says it,
+    and until a run has reported it."""
     ended: bool = False
     """Whether the run that did it, or a later one, has said that all parts have got their own names; in a store, where
     those that are staged stay."""
     removed: tuple[str, ...] = ()
     """Parts of the table before that are none of this one."""
     parts: Mapping[str, Part] = field(default_factory=dict)
-    """In the order of their names; none if they are not recorded."""
+    """The files of the table, in the order of their names; none if they are not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Record:
 
     @property
     def digest(self) -> str:
-        """By which a run knows the table again."""
+        """The digest of the table, by which a run knows it again."""
         return digest_of({name: part.sha256 for name, part in self.commit.parts.items()})
 
     def to_line(self) -> bytes:
@@ -79,7 +80,8 @@ class Record:
 
 
 def digest_of(parts: Mapping[str, str]) -> str:
-    """Of a table with these digests of its parts: of a folder, SHA-256 (hex) of all; of a single file, its own."""
+    """The digest of a table whose parts have these digests: of a folder, SHA-256 (hex) of all; of a single file, its
+    own."""
     if len(parts) == 1 and not is_part_name(*parts):
         return next(iter(parts.values()))
     return hashlib.sha256(json.dumps(dict(parts), sort_keys=True).encode()).hexdigest()

@@ -84,7 +84,7 @@ class StoredOutput(Output):
         self._displaced: list[str] = []
         """The parts that have not got their own names yet."""
         self._other: Writer | None = None
-        """Another run that has not ended."""
+        """What another run that has not ended says of itself; None if there is none."""
 
     def prepare(self, *, overwrite: bool = False) -> None:
         folder = new_folder()
@@ -148,7 +148,7 @@ class StoredOutput(Output):
         self._clear()
 
     def announce(self) -> None:
-        """Do nothing: `prepare` has done so."""
+        """Do nothing: `prepare` has said that the table is made."""
 
     def unreported(self, of_journal: Mapping[str, int]) -> Mapping[str, int]:
         tag, there = self._seen()
@@ -219,7 +219,7 @@ class StoredOutput(Output):
         return line
 
     def _fetch_unrecorded(self, folder: Path) -> None:
-        """Copy what the version before this one has put. Raises OutputError."""
+        """Copy the table that the version before this one has put. Raises OutputError."""
         names = [self._layout.table, self._layout.record] if self._layout.table else self._place.names("")
         if not names and any(map(self._place.get, ("table.json", "run.json"))):
             raise StoreRefusesError(

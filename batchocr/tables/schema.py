@@ -24,20 +24,22 @@ from batchocr.storage.members import WholeContainer
 from batchocr.tables.selection import Selection, selection_of_either
 
 SCHEMA_VERSION = 8
-"""Goes up whenever rows or metadata become what a reader of the version before would take wrongly."""
+"""The version of rows and metadata. It goes up whenever they become what a reader of the version before would take
+wrongly."""
 
 READABLE_VERSIONS = range(6, SCHEMA_VERSION + 1)
-"""Versions 6 and 7 lack columns from `orientation` to `writing_in_figures`. No row of version 6 has the error kind
-`absent`, no archive in its metadata a `zip_encoding`."""
+"""The versions that can be read. Versions 6 and 7 lack columns from `orientation` to `writing_in_figures`. No row of
+version 6 has the error kind `absent`, no archive in its metadata a `zip_encoding`."""
 
 MAX_METADATA_BYTES = 1 << 20
 _MAX_LIST_BYTES = MAX_METADATA_BYTES // 4
-"""A line of metadata is shorter; what a file of someone else has in its place may be anything."""
+"""The most bytes of a list in metadata, of which a line has no more than `MAX_METADATA_BYTES`; what a file of someone
+else has in its place may be anything."""
 
 _PREFIX = "batchocr."
 
 _ARROW_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-"""Numbers are 64 bits wide so that Parquet and JSON Lines read as the same types."""
+"""The types of columns in Arrow. Numbers are 64 bits wide so that Parquet and JSON Lines read as the same types."""
 
 
 def columns_of(row: Any) -> list[pa.Field[Any]]:
@@ -63,7 +65,7 @@ def _arrow_type(annotation: Any) -> pa.DataType:
 
 
 PAGE_SCHEMA = pa.schema(columns_of(PageResult))
-"""One row per page."""
+"""The columns of a table, which has one row per page."""
 
 _PAGE = TypeAdapter(PageResult)
 _Row = TypeVar("_Row", PageResult, Block)
@@ -77,7 +79,7 @@ class RunMetadata:
     model: str
     model_fingerprint: str
     settings_fingerprint: str
-    """Of all that changes the text."""
+    """The fingerprint of all settings that change the text."""
     settings: Mapping[str, str]
     """What the fingerprint is of, in words."""
     schema_version: int = SCHEMA_VERSION
@@ -86,16 +88,16 @@ class RunMetadata:
     input_roots: tuple[str, ...] = ()
     """The folders below which the documents were, absolute."""
     selection: Selection | None = None
-    """None if it is not known."""
+    """What of the input was asked for; None if that is not known."""
     containers: Mapping[str, WholeContainer] = field(default_factory=dict)
-    """By `source`, archives and tables of which a run has found all documents, and each of them has rows."""
+    """The archives and tables, by `source`, of which a run has found all documents, and each of them has rows."""
     newest: tuple[str, ...] = ()
     """The `source` of each document that came last, if more of their rows failed, or are degraded, than was allowed; of
     very many, a sample."""
 
     @property
     def naming(self) -> dict[str, str]:
-        """The options by which the run's documents are called what they are called, if they are not the usual ones."""
+        """The options that decide what the run's documents are called, if they are not the usual ones."""
         return {name: value for name, value in self.settings.items() if name == "zip_encoding"}
 
 
@@ -110,7 +112,7 @@ def fingerprint_of_settings(settings: Mapping[str, str]) -> str:
 
 
 def encode_metadata(metadata: RunMetadata) -> dict[bytes, bytes]:
-    """The metadata as that of a file: each field under `batchocr.<name>`, the settings as JSON."""
+    """The metadata in the form that a file's has: each field under `batchocr.<name>`, the settings as JSON."""
     values = _METADATA.dump_python(metadata)
     values |= {name: json.dumps(values[name], ensure_ascii=False) for name in _AS_JSON}
     return {f"{_PREFIX}{name}".encode(): str(value).encode() for name, value in values.items()}
@@ -174,7 +176,7 @@ def require_same_settings(path: Path | str, found: RunMetadata, metadata: RunMet
 
 
 def largest(containers: Mapping[str, WholeContainer]) -> dict[str, WholeContainer]:
-    """Those with the most documents, as many as metadata has room for."""
+    """The containers with the most documents, as many as metadata has room for."""
     ordered = sorted(containers.items(), key=lambda item: -item[1].num_documents)
     ends = accumulate(len(json.dumps(item)) for item in ordered)
     return dict(item for item, end in zip(ordered, ends, strict=True) if end <= _MAX_LIST_BYTES)
@@ -212,7 +214,8 @@ def different_settings(one: RunMetadata, other: RunMetadata) -> dict[str, tuple[
 
 
 _SUM = "settings fingerprint"
-"""Differs whenever a setting does, and says nothing that the setting does not."""
+"""A setting that is a checksum of all: it differs whenever a setting does, and says nothing that the setting does
+not."""
 
 
 def _spelt_out(metadata: RunMetadata) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 from batchocr.config import Config, flag_of
 
 _MAX_NAMED: Final = 10
-"""Shards that a message names."""
+"""The most shards that a message names."""
 
 
 def _shards(selection: Mapping[str, str]) -> set[tuple[int, int]]:
@@ -24,7 +24,7 @@ def _shards(selection: Mapping[str, str]) -> set[tuple[int, int]]:
 
 
 def _possible(selection: Mapping[str, str]) -> Mapping[str, str]:
-    """The selection. Raises ValueError if a value in it is none that an option takes."""
+    """The selection. Raises ValueError if one of its values is none that its option takes."""
     _shards(selection)
     for name in ("limit", "sample_documents"):
         int(selection.get(name, 1))
@@ -32,8 +32,8 @@ def _possible(selection: Mapping[str, str]) -> Mapping[str, str]:
 
 
 Selection: TypeAlias = Annotated[Mapping[str, str], AfterValidator(_possible)]
-"""`pages`, `only`, `limit`, `sample_documents` and `shard` as the options say them, without those that ask for all; of
-merged tables several shards, as in 1/4,3/4."""
+"""What of an input was asked for: `pages`, `only`, `limit`, `sample_documents` and `shard` as the options say them,
+without those that ask for all; of merged tables several shards, as in 1/4,3/4."""
 
 
 def selection_of(config: Config) -> dict[str, str]:
@@ -58,7 +58,7 @@ def selection_of_either(one: Selection | None, other: Selection | None) -> dict[
 
 
 def _together(name: str, one: str, other: str) -> str | None:
-    """The pages or rows that at least one of two runs has asked for; None if no option says that."""
+    """The pages or rows that at least one of two runs has asked for; None if no option says so."""
     if one == other:
         return one
     if name == "only":

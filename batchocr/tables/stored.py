@@ -28,12 +28,12 @@ from batchocr.tables.record import Commit, Record
 
 _Fetched = TypeVar("_Fetched")
 _AT_ONCE: Final = 8
-"""Objects that are fetched at the same time."""
+"""How many objects are fetched at the same time."""
 _FETCH_S = 3600.0
-"""For one object."""
+"""How long fetching one object may take."""
 _TAIL_BYTES = 1 << 16
 _GAP_BYTES = 1 << 14
-"""Up to so much is fetched with the pieces that it lies between, as a request takes longer."""
+"""The largest gap between pieces that is fetched with them, as a request takes longer."""
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def fetch_file(uri: str, path: Path, *, required: bool = True) -> bool:
 
 
 def fetch_all(fetch_one: Callable[[str], _Fetched], names: Iterable[str]) -> list[_Fetched]:
-    """What it returns for each of the names, some at a time. Raises as it does."""
+    """What `fetch_one` returns for each of the names, some at a time. Raises as it does."""
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
         return list(pool.map(fetch_one, names))
@@ -100,7 +100,7 @@ def _fetch_part(prefix: str, layout: Layout, folder: Path, commit: Commit, name:
 
 
 def _digest_of(copy: Path) -> str:
-    """Of a copy of a part, as a record says it."""
+    """The digest of a copy of a part, as a record says it."""
     with copy.open("rb") as file:
         if copy.suffix.lower() == ".jsonl":
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -127,7 +127,7 @@ def fetch_looked_at(uri: str, copy: Path) -> None:
 
 
 def _complete(uri: str, copy: Path) -> None:
-    """Fetch all of it. Raises OutputError."""
+    """Fetch all of a copy's object. Raises OutputError."""
     with fetching(uri), copy.open("r+b") as file:
         fetch(uri, file, timeout_s=_FETCH_S)
 

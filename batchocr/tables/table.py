@@ -40,7 +40,7 @@ def table_for(path: Path) -> TableFormat:
 
 
 def could_be_table(path: Path) -> bool:
-    """Whether it may be a table of ours: by its suffix and, as others write JSON Lines too, by how it begins. Raises
-    OutputError if it cannot be read."""
+    """Whether a file may be a table of ours: by its suffix and, as others write JSON Lines too, by how it begins.
+    Raises OutputError if it cannot be read."""
     suffix = path.suffix.lower()
     return suffix in TABLE_SUFFIXES and (suffix != ".jsonl" or jsonl.could_be_table(path))

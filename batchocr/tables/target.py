@@ -20,11 +20,11 @@ from batchocr.tables.remote_output import place_at
 from batchocr.tables.schema import RunMetadata
 
 _PUT_AGAIN_S = (5.0, 60.0)
-"""Seconds to wait before an item is put again: a store that is away for a minute should not end the run."""
+"""The seconds to wait before an item is put again: a store that is away for a minute should not end the run."""
 
 
 _PROBE_BYTES = 1 << 16
-"""A full disk still takes an empty file."""
+"""How many bytes are written to find whether there is room: a full disk still takes an empty file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Target:
     out: str
     """The folder, or the prefix in a store, as all machines name it."""
     generation: int
-    """Of the table that is made."""
+    """The generation of the table that is made."""
 
     def require_seen(self) -> None:
         """Raise OutputError unless this machine sees what the driver has put there."""

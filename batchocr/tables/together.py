@@ -27,7 +27,7 @@ from batchocr.tables.schema import SCHEMA_VERSION
 from batchocr.tables.table import StoredTable, table_for
 
 _OTHER_FILES: Final = 64
-"""More than what is open beside the tables."""
+"""How many files are open at most beside the tables."""
 _ROWS_AT_ONCE: Final = 1024
 
 RowNumbers = NDArray[np.int32]
@@ -46,7 +46,7 @@ class Together:
         """The first row of each table, and at the end the number of rows."""
         self._sources = [sources for sources, _ in known]
         self.page_index = np.concatenate([pages for _, pages in known])
-        """Of each row; -1 for a document as a whole."""
+        """The page of each row; -1 for a document as a whole."""
 
     def close(self) -> None:
         """Close the tables that are open."""
@@ -93,7 +93,7 @@ class Together:
         return sources, np.concatenate(pages)
 
     def _table(self, number: int) -> StoredTable:
-        """A table, open. All others are closed if there are as many as may be."""
+        """A table, open. All other tables are closed if as many are open as may be."""
         if number not in self._open:
             if len(self._open) == self._max_open:
                 self.close()
