@@ -33,7 +33,7 @@ class AuditFinding:
     block: int | None
     """Index in the row's blocks; None if the text is in no block."""
     bbox: Box
-    """In shares of the page."""
+    """The box of the place, in shares of the page."""
     text: str
     """What the table says."""
     second_text: str
@@ -51,8 +51,8 @@ class PageComparison:
     characters: int
     """Letters and figures that could be compared: those of the table and those omitted."""
     uncompared: int
-    """Letters and figures that could not be: those that the second reader found in figures, and those of the table in
-    scripts that it does not know."""
+    """Letters and figures that could not be compared: those that the second reader found in figures, and those of the
+    table in scripts that it does not know."""
     left_out: tuple[LeftOut, ...]
-    """What was not compared, each as often as it came."""
+    """What was not compared, each reason as often as it came."""
     findings: tuple[AuditFinding, ...]

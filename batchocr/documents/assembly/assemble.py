@@ -62,12 +62,12 @@ class _Assembly:
         self._words = words
         self.parts: list[Draft | Gap | PageEnd] = []
         self.headings: list[tuple[Draft, PageResult]] = []
-        """Each with the row of its page."""
+        """The headings, each with the row of its page."""
         self._next_page = 0
         self._text: Draft | None = None
         """The last paragraph or list, which may continue after figures and tables."""
         self._table: Draft | None = None
-        """The last piece, if it is a table."""
+        """The last piece of the document, if that is a table."""
         self._float_is_last = False
         self._footnote: Draft | None = None
         """The last footnote of the page before."""
@@ -138,7 +138,8 @@ class _Assembly:
 
 
 class OpenedTable(StoredRows):
-    """One or several tables, read as one. Each method begins anew at the first row; at no time are all in memory.
+    """One or several tables, read as one, document by document. Each method begins anew at the first row; at no time
+    are all in memory.
 
     parts: in natural order of their names. metadata: what the rows depend on, which is the same in all parts.
     """

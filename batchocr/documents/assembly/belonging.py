@@ -24,12 +24,12 @@ number of blocks."""
 _FARTHEST: Final = 0.25
 """The largest distance between a figure and its caption or footnote, as a share of the page."""
 _WRONG_SIDE: Final = 0.02
-"""Added to the distance of a caption on the unusual side: a table's caption usually stands above it, a figure's caption
-and every footnote below."""
+"""What is added to the distance of a caption on the unusual side: a table's caption usually stands above it, a figure's
+caption and every footnote below."""
 _OTHER_KIND: Final = 0.05
-"""Added to the distance of what is not of the kind that the caption or footnote names."""
+"""What is added to the distance of a block that is not of the kind that the caption or footnote names."""
 _INSIDE: Final = 0.8
-"""A block is part of a container if at least this share of its area lies in it."""
+"""The least share of a block's area that lies in a container if the block is part of it."""
 
 
 def choose_hosts(blocks: Sequence[Block], hosts: Collection[int]) -> dict[int, int]:

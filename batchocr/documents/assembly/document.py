@@ -16,9 +16,9 @@ class Place:
 
     page_index: int
     bbox: Box
-    """As in Block, of a whole block."""
+    """The box of the whole block, as in Block."""
     block: int
-    """Its index in the `blocks` of the page's row."""
+    """The block's index in the `blocks` of the page's row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +26,20 @@ class Piece:
     """A heading, paragraph, list, table, formula, figure, …, over as many columns and pages as it takes."""
 
     type: str
-    """MinerU's, of the first of its blocks: `text`, `title`, `table`, `equation`, `image`, `chart`, `code`, `list`, …;
-    a footnote of the page that belongs to no figure is a piece of its own."""
+    """The type of the first of the piece's blocks, as MinerU calls it: `text`, `title`, `table`, `equation`, `image`,
+    `chart`, `code`, `list`, …; a footnote of the page that belongs to no figure is a piece of its own."""
     content: str | None
-    """Raw, as in Block.content, of all its blocks; None if the piece is not read."""
+    """The raw content of all blocks of the piece, as in Block.content; None if the piece is not read."""
     places: tuple[Place, ...]
-    """One for each of its blocks, at least one."""
+    """The places of the piece, one for each of its blocks, at least one."""
     level: int | None = None
-    """Of a heading; 1 is the highest. None for all others."""
+    """The level of a heading; 1 is the highest. None for all other pieces."""
     captions: tuple[Piece, ...] = ()
-    """Of a figure, table or code block, in reading order; captions have none of their own."""
+    """The captions of a figure, table or code block, in reading order; captions have none of their own."""
     footnotes: tuple[Piece, ...] = ()
-    """Of a figure, table or code block, in reading order; footnotes have none of their own."""
+    """The footnotes of a figure, table or code block, in reading order; footnotes have none of their own."""
     description: str | None = None
-    """As in Block, of a figure that was read."""
+    """The description of a figure that was read, as in Block."""
 
     @property
     def kind(self) -> Kind:
@@ -54,10 +54,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A mark that something is missing here. Of a degraded page it stands before what was read of the page."""
+    """A mark that something is missing here. The mark of a degraded page stands before what was read of the page."""
 
     page_index: int | None
-    """None if nothing of the document could be read."""
+    """The page that is missing, as a whole or in part; None if nothing of the document could be read."""
     status: Status
     reason: str
 
@@ -89,14 +89,14 @@ class AssembledDocument:
 
     source: str
     doc_id: str | None
-    """None if the document could not be read."""
+    """SHA-256 of the file, hex; None if the document could not be read."""
     page_count: int | None
-    """None if the document could not be read."""
+    """The number of pages; None if the document could not be read."""
     rows: tuple[PageResult, ...]
-    """All rows of the document. Page headers, footers, page numbers and marginal text are here only."""
+    """All rows of the document. Page headers, footers, page numbers and marginal text are in these rows only."""
     parts: tuple[Piece | Gap | PageEnd, ...]
-    """In reading order. A PageEnd follows the last part that begins on its page; there is one for each row of a
-    page."""
+    """What the document consists of, in reading order. A PageEnd follows the last part that begins on its page; there
+    is one for each row of a page."""
 
     @property
     def markdown(self) -> str:

@@ -16,7 +16,7 @@ from batchocr.documents.assembly.outline import Heading, outline_levels
 from batchocr.pages.searchable.letters import advance
 
 _SAME_SIZE: Final = 1.12
-"""Sizes that differ by less than this factor count as equal: boxes are not exact."""
+"""The factor within which sizes count as equal: boxes are not exact."""
 _LOWEST: Final = 6
 _SEEN: Final = 300
 """Characters of a heading that are looked at."""
@@ -44,7 +44,7 @@ _LAST_TITLE_PAGE: Final = 2
 
 
 def set_levels(drafts: Sequence[tuple[Draft, PageResult]], outline: Sequence[OutlineEntry]) -> None:
-    """Give each heading, which is here with the row of its page, its level. They are in reading order."""
+    """Give each heading its level. drafts: the headings, each with the row of its page, in reading order."""
     headings = [_heading(draft, row) for draft, row in drafts]
     for (draft, _), level in zip(drafts, heading_levels(headings, letter_sizes(headings), outline), strict=True):
         draft.level = level
@@ -166,7 +166,7 @@ def _size_of_levels(sizes: Sequence[float], levels: Sequence[int | None], title:
 
 
 def _size_of_clusters(sizes: Sequence[float], first_level: int) -> dict[int, float]:
-    """Sizes as levels, the largest as `first_level`; those that differ little are one."""
+    """Sizes as levels, the largest as `first_level`; sizes that differ little are one level."""
     clusters: list[list[float]] = []
     for size in sorted(sizes, reverse=True):
         if clusters and size * _SAME_SIZE >= clusters[-1][0]:
@@ -188,7 +188,7 @@ def _nearest_level(size: float, anchors: dict[int, float]) -> int:
 
 
 def _heading(draft: Draft, row: PageResult) -> Heading:
-    """What is compared of a heading; its box is in points, or in pixels of a page that has no size in points."""
+    """The heading as it is compared; its box is in points, or in pixels of a page that has no size in points."""
     x0, y0, x1, y1 = draft.places[0].bbox
     scale = 72 / max(row.dpi, 1.0) if row.dpi else 1.0
     width = max(0.0, x1 - x0) * (row.width or _A4[0]) * scale
@@ -199,14 +199,14 @@ def _heading(draft: Draft, row: PageResult) -> Heading:
 
 
 _LINE_PITCH: Final = 1.2
-"""From one line to the next, in em."""
+"""The distance from one line to the next, in em."""
 _TOO_WIDE: Final = 1.4
 """How much wider than its lines a text may be estimated, as fonts differ."""
 _MAX_LINES: Final = 10
 _DISAGREEMENT: Final = 1.3
 """The size by width is used only if it differs by less than this factor from the size by height."""
 _USUAL_HEIGHTS: Final = (0.6, 1.5)
-"""Height of a box around one line, in em: from that of the ink to that of the font."""
+"""The usual heights of a box around one line, in em: from that of the ink to that of the font."""
 
 _LATEX_COMMAND: Final = re.compile(r"\\[A-Za-z]+|\\.|[{}^_$]")
 

@@ -11,9 +11,9 @@ MarkKind = Literal[
 ]
 
 FIRST_ITEMS: Final = ("1", "a", "i", "一")
-"""With what numbers and letters of items begin."""
+"""The numbers and letters with which items begin."""
 _BEHIND: Final = r"(?:(?:(?<!\p{Latin})\s)?[.)](?:[\s\u200b]|(?=\p{Han}))|[）、．])"
-"""Behind a number or a letter."""
+"""What stands behind the number or the letter of an item."""
 _LETTERS: Final = r"[\p{Latin}\p{Cyrillic}\p{Greek}\p{Arabic}\p{Hebrew}]"
 _HAN: Final = "[0-9０-９一二三四五六七八九十百零〇两]"
 _ARTICLE: Final = (

@@ -23,7 +23,7 @@ from batchocr.documents.assembly.sentences import between
 from batchocr.documents.assembly.tables import ANY_TAG, MAX_HEADER_ROWS, Cell, TableCells, cell_text
 
 _SAME_CELL: Final = 85.0
-"""Similarity, of 100, of two readings of one header cell."""
+"""The least similarity, of 100, of two readings of one header cell."""
 _COMPARED: Final = 200
 """Characters of a cell that are compared."""
 _NUMBER: Final = re.compile(r"[^\w]*\d[\d\W]*")
@@ -36,13 +36,13 @@ class TablePart:
 
     cells: TableCells
     num_repeated: int = 0
-    """Rows at its top that repeat the heading."""
+    """Rows at the top of the part that repeat the heading."""
     starts: Sequence[int] = ()
-    """The columns in which the cells of the heading begin; those of the first part if it is empty."""
+    """The columns in which the cells of the heading begin; if empty, they are those of the first part."""
 
 
 def next_part(parts: Sequence[TablePart], rest: TableCells) -> TablePart | None:
-    """The table `rest` as what follows these parts; None if it is another table.
+    """The table `rest` as the part that follows these parts; None if it is another table.
 
     It is their rest if it repeats the heading, in two cells at least, or has as many columns and no heading of its own,
     where they have one. A repeated heading may reach over other columns: a list in a cell is sometimes read as a column
@@ -89,7 +89,7 @@ def joined(parts: Sequence[TablePart]) -> str:
 
 
 class _Columns:
-    """The columns of a table, in groups: those below each cell of its heading."""
+    """The columns of a table, in groups: the columns below each cell of its heading are one group."""
 
     def __init__(self, starts: Sequence[int], num_columns: int) -> None:
         self._edges = [*starts, num_columns]

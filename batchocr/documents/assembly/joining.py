@@ -24,25 +24,25 @@ class Draft:
     type: str
     kind: Kind
     texts: list[str]
-    """Parts of its text, to be joined as they are; empty for a piece that is not read, such as a figure."""
+    """Parts of the draft's text, to be joined as they are; empty for a piece that is not read, such as a figure."""
     places: list[Place]
     boxes: list[Box]
-    """Of the same places, on the page as it stands upright."""
+    """The boxes of the draft's places, on the page as it stands upright."""
     level: int | None = None
     tables: list[TablePart] = field(default_factory=list)
-    """The parts of a table that others were joined to, itself the first; then they count in place of `texts`."""
+    """The parts of a table to which others were joined, the draft's own first; they then count in place of `texts`."""
     captions: list[Draft] = field(default_factory=list)
     footnotes: list[Draft] = field(default_factory=list)
     goes_on: bool = False
-    """Whether the model says that it continues a text of an earlier page."""
+    """Whether the model says that the draft continues a text of an earlier page."""
     description: str | None = None
-    """Of a figure that was read."""
+    """The description of a figure that was read."""
     is_ended: bool = False
-    """Whether its last block is a line that ends before its column does."""
+    """Whether the draft's last block is a line that ends before its column does."""
     is_on_slide: bool = False
-    """Whether its page is wider than high."""
+    """Whether the draft's page is wider than high."""
     words: sentences.Words = frozenset
-    """Those of the document, by which hyphens are judged."""
+    """The words of the document, by which hyphens are judged."""
 
     def become(self, type: str) -> None:
         """Be of this type from now on."""
@@ -62,11 +62,11 @@ class Draft:
         self._append(other, space)
 
     def add_items(self, other: Draft) -> None:
-        """Append another's items to those of this list."""
+        """Append the items of another list to the items of this list."""
         self._append(other, "\n")
 
     def add_tag(self, number: Draft) -> bool:
-        """Write a number to this formula; returns whether it is one."""
+        """Write a number to this formula; returns whether the draft `number` is one."""
         found = _FORMULA_NUMBER.fullmatch(number.texts[0])
         if found is None or "\\tag" in self.texts[-1]:
             return False
@@ -101,9 +101,9 @@ _SAME_WIDTH: Final = 0.1
 _WIDER: Final = 1.2
 """How much wider the second half of a paragraph may be than the first, which may be indented."""
 _FEW_LINES: Final = 150
-"""So many characters are more than a line or two of a column."""
+"""The characters that are more than a line or two of a column."""
 _LEAST_FILLED: Final = 0.5
-"""How far down its page a table reaches that goes on on the next, as a share of the page."""
+"""How far down its page a table reaches at least if it goes on on the next page, as a share of the page."""
 _LEAST_COLUMN: Final = 0.12
 """The least width of a column, as a share of the page: newspapers have six. What is narrower is in a drawing."""
 _BESIDE: Final = 0.02
@@ -177,7 +177,7 @@ def go_on_as_line(before: Draft, draft: Draft) -> bool:
 
 
 def _fits(before: Draft, draft: Draft) -> bool:
-    """Whether both stand in columns of one width. A text of few lines may be narrower than its column."""
+    """Whether both pieces stand in columns of one width. A text of few lines may be narrower than its column."""
     is_narrow = _WIDER * _width(draft.boxes[0]) < _width(before.boxes[-1]) and len(draft.texts[0]) >= _FEW_LINES
     return _is_no_wider(before, draft) and not is_narrow
 

@@ -53,13 +53,13 @@ class Number:
 
     style: Style
     name: str
-    """`2.1`, `B`, `IV`, …; empty for a Chinese one."""
+    """The number as written, such as `2.1`, `B` or `IV`; empty for a Chinese one."""
     rest: str
-    """The heading without it."""
+    """The heading without its number."""
 
     @property
     def num_parts(self) -> int:
-        """1 for `2`, 2 for `2.1` and `A.1`."""
+        """How many parts the number has: 1 for `2`, 2 for `2.1` and `A.1`."""
         return self.name.count(".") + 1
 
 

@@ -15,7 +15,7 @@ from batchocr.documents.assembly.numbering import parse_number
 
 _SEEN: Final = 200
 _NUM_COMPARED: Final = 32
-"""At most this many headings and entries of a page are compared pairwise. Those with equal text are matched before
+"""How many headings and entries of a page are compared pairwise at most. Those with equal text are matched before
 that."""
 
 _SIMILAR: Final = 82.0
@@ -35,11 +35,11 @@ class Heading:
     text: str
     page_index: int
     top: float
-    """Where it begins, as a share of the page's height."""
+    """Where the heading begins, as a share of the page's height."""
     width: float = 0.0
-    """Of its box, along its lines, in any unit that is the same for all headings."""
+    """The width of the heading's box, along its lines, in any unit that is the same for all headings."""
     height: float = 0.0
-    """Of its box, across its lines, in the same unit."""
+    """The height of the heading's box, across its lines, in the unit of `width`."""
 
 
 def outline_levels(headings: Sequence[Heading], outline: Sequence[OutlineEntry]) -> list[int | None]:
@@ -53,12 +53,12 @@ def outline_levels(headings: Sequence[Heading], outline: Sequence[OutlineEntry])
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """A title as it is compared: small letters and digits only."""
+    """A title as titles are compared: small letters and digits only."""
 
     whole: str
-    """With its number."""
+    """The title with its number."""
     rest: str
-    """Without its number; it may be empty."""
+    """The title without its number; it may be empty."""
 
     @classmethod
     def of(cls, title: str) -> _Name:
@@ -84,7 +84,7 @@ def _match_same(
     outline: Sequence[OutlineEntry],
     levels: list[int | None],
 ) -> list[OutlineEntry]:
-    """Give each heading the level of the entry of the same name: on its page, else on the one before or after, where a
+    """Give each heading the level of the entry of the same name: on its page, else on the page before or after, where a
     careless outline leads. Returns the other entries."""
     places: dict[tuple[int, str], deque[int]] = defaultdict(deque)
     for at, (heading, name) in enumerate(zip(headings, names, strict=True)):
@@ -104,7 +104,7 @@ def _match_same(
 
 
 def _first_free(places: deque[int] | None, levels: Sequence[int | None]) -> int | None:
-    """The first heading of these that has no level; those before it are forgotten."""
+    """The first heading of these that has no level; headings before it are forgotten."""
     while places:
         at = places.popleft()
         if levels[at] is None:

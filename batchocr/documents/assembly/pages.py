@@ -22,12 +22,12 @@ _ENTRY: Final = re.compile(r"\S[\s.·…]+(?:(\d{1,3})|[ivxl]{1,6})$")
 """The page at the end of an entry in a table of contents."""
 _LEAST_ENTRIES: Final = 3
 _LARGEST_GAP: Final = 0.06
-"""Between entries, as a share of the page."""
+"""The largest gap between entries of a table of contents, as a share of the page."""
 
 _TWO_LINES: Final = 1.6
 """Height of a text of two lines, as a multiple of one of one line."""
 _RAGGED: Final = 0.03
-"""How far from the end of its column a line may end that another follows, as a share of the page."""
+"""How far from the end of its column a line may end that another line follows, as a share of the page."""
 
 
 def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Draft], list[Draft]]:
@@ -87,7 +87,7 @@ def page_drafts(page_index: int, row: PageResult, words: Words) -> tuple[list[Dr
 
 
 def _with_contents(body: Sequence[Draft]) -> list[Draft]:
-    """The pieces, with headings that end in page numbers, one right below the other, as what they are: a table of
+    """The pieces, but with headings that end in page numbers, one right below the other, turned into a table of
     contents.
 
     Numbers that count the headings themselves are none of pages.
@@ -141,7 +141,7 @@ def _is_shown(block: Block) -> bool:
 
 
 def _draft(place: Place, block: Block, words: Words, *, is_on_slide: bool) -> Draft:
-    """The piece of a block, which is as it stands on the upright page; place: its own."""
+    """The piece of a block. block: as it stands on the upright page. place: the block's own place."""
     content = (block.content or "").strip()
     kind = kind_of(block.type)
     is_figure = kind.role == "figure"

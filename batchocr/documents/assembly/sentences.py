@@ -17,7 +17,7 @@ SEEN: Final = 300
 """Characters that are looked at on either side of a joint, and of a caption, however long the texts are."""
 
 _LONG_ENOUGH: Final = 40
-"""A text of at least this many characters may have been cut by the end of its column; a shorter one has ended there. A
+"""The fewest characters of a text that may have been cut by the end of its column; a shorter one has ended there. A
 Chinese or Japanese character counts as three."""
 
 _COMMAS: Final = (",", "，", "、")
@@ -42,7 +42,7 @@ _SENTENCE_END: Final = regex.compile(r"[\p{Sentence_Break=STerm}\p{Sentence_Brea
 _SENTENCE: Final = regex.compile(r"\p{Sentence_Break=STerm}|(?<!\d)\.\d{0,3}(?:\s|$)")
 _NO_CASE: Final = regex.compile(r"[\p{Lo}\p{M}\p{Han}]")
 _PARTS: Final = re.compile(r",[^,]*,")
-"""A part of a list, as of names."""
+"""A part of a list within a sentence, as of names."""
 ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(\[])(?:al|approx|ca|cf|e\. ?g|i\. ?e|z\. ?B|d\. ?h|bzw|Ch|Eqs?|Figs?|No|Nos|pp?|Refs?|Secs?|Tab|Vol|vs)"
     r"\.$"
@@ -56,7 +56,7 @@ _LEADS_ON: Final = re.compile(
 )
 """What no text ends with: a comma, an article, a preposition, a verb that helps another, what a name follows, "and"."""
 _BRACKET: Final = re.compile(r"[(（][^()（）]*$")
-"""A bracket that is still open."""
+"""A pattern of a bracket that is still open at the end of a text."""
 _SMALL_HALF: Final = re.compile(r"(?<![\w-])(?!(?:all|anti|cross|ex|mid|neo|non|post|pre|pro|self|un)-)[a-z]+-$")
 """The half of a word that does not go on with a capital."""
 _WITHIN_SENTENCES: Final = ("number", "reference", "section", "question", "article", "speaker")

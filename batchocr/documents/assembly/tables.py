@@ -16,7 +16,7 @@ RAISED: Final = re.compile(r"</?su[bp]>")
 _SPAN: Final = re.compile(r"\b(row|col)span\s*=\s*[\"']?(\d{1,9})", re.IGNORECASE)
 _PICTURE: Final = re.compile(r"<img\b", re.IGNORECASE)
 _MAX_AREA: Final = 1_000_000
-"""Cells of a grid. Spans cost a model nothing to write; a table of a full page has a few hundred."""
+"""The most cells of a table's grid. Spans cost a model nothing to write; a table of a full page has a few hundred."""
 
 MAX_HEADER_ROWS: Final = 5
 
@@ -26,15 +26,15 @@ class Cell:
     """A cell of a table."""
 
     row: int
-    """The row in which it begins."""
+    """The row in which the cell begins."""
     column: int
-    """The column in which it begins."""
+    """The column in which the cell begins."""
     rowspan: int
     colspan: int
     html: str
-    """What is in it."""
+    """The HTML in the cell."""
     is_header: bool
-    """Whether it is a `th`."""
+    """Whether the cell is a `th`."""
 
     @property
     def end_row(self) -> int:
@@ -61,7 +61,7 @@ class TableCells:
     before: str
     """The text before the table."""
     caption: str
-    """Its `caption`, with the tags; empty if there is none."""
+    """The table's `caption`, with the tags; empty if there is none."""
     rows: list[list[Cell]]
     """The cells that begin in each row."""
     num_columns: int
@@ -74,7 +74,7 @@ class TableCells:
 
     @property
     def says_more(self) -> bool:
-        """Whether there is text beside its rows, as of a caption."""
+        """Whether there is text beside the table's rows, as of a caption."""
         return bool(ANY_TAG.sub("", self.html[: self.row_ends[0][0]] + self.html[self.row_ends[-1][1] :]).strip())
 
     @property
@@ -178,7 +178,8 @@ def _placed(read: list[list[Cell]]) -> tuple[list[list[Cell]], int] | None:
 
 
 def table_rows(html: str) -> TableCells | None:
-    """The table taken apart; None if it is none, if cells reach beyond its end, or something stands between its rows.
+    """The table taken apart; None if the HTML is no table, if cells reach beyond the table's end, or something stands
+    between its rows.
 
     One with pictures is none either: they are named by their place on the page, and a table knows one page only.
     """

@@ -31,7 +31,7 @@ from batchocr.tables.atomic import remove_leftovers, require_writable
 from batchocr.tables.opened import StoredRows, TableNames, open_rows
 
 _REVISION: Final = "3"
-"""Goes up when the same lines would give other findings or counts."""
+"""The revision of the audit, which goes up when the same lines would give other findings or counts."""
 
 Keep = Callable[[AuditedPage], None]
 
@@ -41,9 +41,9 @@ class AuditReport:
     """What an audit says of a table. Shares are of characters, if nothing else is said."""
 
     num_readable: int
-    """The pages of the table that were read: those to be audited were chosen among them."""
+    """The pages of the table that were read: the pages to be audited were chosen among them."""
     is_sample: bool
-    """Whether they were chosen at random, so that the intervals are of the whole table."""
+    """Whether the pages were chosen at random, so that the intervals are of the whole table."""
     num_compared: int
     num_empty: int
     """Pages without text for either reader. They tell nothing: two readers that find nothing do not agree on
@@ -54,7 +54,7 @@ class AuditReport:
     flagged: int
     """Pages with a finding."""
     characters: int
-    """Of the pages that were compared."""
+    """The characters of the pages that were compared."""
     uncompared: int
     """Characters that could not be compared, of all pages."""
     omitted: Interval
@@ -176,8 +176,8 @@ def _tasks(
     sent: dict[int, tuple[PageResult, ReadPage]],
     keep: Keep,
 ) -> Iterator[ReadPage]:
-    """Yield a task for each page, which is in `sent` with its row until it is done. Of those that cannot be drawn, keep
-    that."""
+    """Yield a task for each page, which is in `sent` with its row until it is done. For pages that cannot be drawn,
+    keep that they are unreadable."""
     find = lru_cache(maxsize=1)(files.find)
     for position, row in enumerate(table.rows()):
         if position not in waiting:

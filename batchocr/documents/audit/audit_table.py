@@ -31,18 +31,18 @@ class AuditedPage:
     """What an audit says of a page."""
 
     position: int
-    """Of its row in the table that was audited."""
+    """The position of the page's row in the table that was audited."""
     source: str
     page_index: int
     doc_id: str | None
     text_hash: str
-    """Of what the row says."""
+    """The hash of the text that the row says."""
     outcome: PageOutcome
-    """`compared`; `empty`: neither reader found text; `uncompared`: there is text, and none of it could be compared;
-    `unreadable`: `message` says why."""
+    """What became of the page. `compared`; `empty`: neither reader found text; `uncompared`: there is text, and none of
+    it could be compared; `unreadable`: `message` says why."""
     message: str | None = None
     characters: int = 0
-    """As in PageComparison; `uncompared` likewise."""
+    """The characters that were compared, as in PageComparison."""
     uncompared: int = 0
     omitted: int = 0
     """How many characters the findings of text omitted concern."""
@@ -51,9 +51,9 @@ class AuditedPage:
     different: int = 0
     """How many characters the findings of other words and other numbers concern."""
     weight: float = 0.0
-    """Of all its findings."""
+    """The weight of all findings of the page."""
     left_out: tuple[LeftOut, ...] = ()
-    """As in PageComparison."""
+    """The text that was left out, as in PageComparison."""
     findings: tuple[AuditFinding, ...] = ()
 
     @property
@@ -73,10 +73,10 @@ class AuditJournal:
     second audit."""
 
     def __init__(self, out: Path, settings: Settings) -> None:
-        """Begin, or continue. Raises OutputError if the table or the journal is not of an audit, OutputMismatchError if
-        it is of another one."""
+        """Begin an audit, or continue it. Raises OutputError if the table or the journal is not of an audit,
+        OutputMismatchError if it is of another one."""
         self.pages: dict[int, AuditedPage] = {}
-        """By their place in the audited table, with those of a table that is finished."""
+        """The pages by their place in the audited table, with those of a table that is finished."""
         self._in_table: dict[int, AuditedPage] | None = None
         self._path = journal_path(out)
         self._out = out
@@ -90,14 +90,14 @@ class AuditJournal:
                 raise
 
     def append(self, page: AuditedPage) -> None:
-        """Write it at once: a process that is killed loses no page. Raises OutputError."""
+        """Write the page to the journal at once: a process that is killed loses no page. Raises OutputError."""
         with writing(self._path):
             self._file.write(checked_line(_PAGE.dump_json(page)))
         self.pages[page.position] = page
 
     def finish(self) -> list[AuditedPage]:
-        """Make the table of it, unless that says the same already, and empty it. Returns the rows of the table. Raises
-        OutputError."""
+        """Make the audit's table of the journal, unless that table says the same already, and empty the journal.
+        Returns the rows of the table. Raises OutputError."""
         pages = [page for _, page in sorted(self.pages.items())]
         if self.pages != self._in_table:
             _write(self._out, pages, self._settings)

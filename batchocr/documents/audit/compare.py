@@ -24,14 +24,15 @@ from batchocr.documents.findings import LeftOut, PageComparison
 from batchocr.pages.kinds import kind_of
 
 MIN_LINE_SCORE: Final = 0.8
-"""A line outside of all blocks that is less sure is often no text at all."""
+"""The least score of a line outside of all blocks: one that is less sure is often no text at all."""
 _SURE_SCORE: Final = 0.93
-"""Chosen on a few pages: lines of words that the second reader knows score higher."""
+"""The score above which a line is surely read, chosen on a few pages: lines of words that the second reader knows score
+higher."""
 _MIN_SCORE: Final = 0.55
-"""Below it a line is not read but guessed."""
+"""The score below which a line is not read but guessed."""
 _IN_ORDER: Final = 0.6
 _FORMULA_LETTERS: Final = 60
-"""A formula may be read as so many letters."""
+"""The most letters that a formula may be read as."""
 _MAX_WORK: Final = 400_000_000
 _LETTERS_PER_HEIGHT: Final = 2.2
 """Letters of a line that take as much room as the line is high."""
@@ -131,14 +132,14 @@ class _Side:
     def __init__(self, lines: Sequence[ReadLine]) -> None:
         self.lines = lines
         self.similarity = 0.0
-        """With the block's text, from 0 to 1."""
+        """How similar the lines are to the block's text, from 0 to 1."""
         texts = [line.text if line.score >= _MIN_SCORE else UNREAD for line in lines]
         self.letters = letters_of("\n".join(texts))
         starts: list[int] = []
         for number, text in enumerate(texts):
             starts += [number] * (len(text) + 1)
         self.line_at = [starts[place] for place in self.letters.places]
-        """For each letter, the index of its line."""
+        """The index of the line of each letter."""
         self.room = sum(_capacity(line.box) for line in lines if line.score < _MIN_SCORE)
         """How many letters the lines may hold that were not read."""
 
@@ -160,7 +161,7 @@ def _capacity(box: Box) -> int:
 
 
 def _aligned(index: int, block: Block, mine: Letters, side: _Side) -> Iterator[TextGap]:
-    """The gaps between a text and lines in the same order."""
+    """The gaps between a text and lines that are in its order."""
     for start, end, second_start, second_end, edits in _differences(mine.folded, side.letters.folded):
         text, second = mine.folded[start:end], side.letters.folded[second_start:second_end]
         shown, second_shown = mine.shown(start, end), side.letters.shown(second_start, second_end)
@@ -216,8 +217,8 @@ def _line_by_line(index: int, block: Block, mine: Letters, lines: Sequence[ReadL
 
 
 def _best_place(letters: str, text: str, start: int, end: int) -> tuple[float, int, int]:
-    """How much these letters are like what stands in a place of this stretch of a text, 0 if in none, and from where to
-    where that place is."""
+    """How much the letters are like the most similar place in a stretch of a text, 0 if like none, and where that place
+    begins and ends."""
     if not letters or len(letters) > end - start + 3:
         return 0.0, start, end
     found = fuzz.partial_ratio_alignment(letters, text[start:end], score_cutoff=ALIKE)

@@ -14,13 +14,14 @@ from batchocr.documents.audit.letters import numbers_of, words_of
 from batchocr.documents.findings import AuditFinding, FindingKind
 
 MIN_RUN: Final = 10
-"""Letters from which on text counts as omitted or invented: two words."""
+"""The number of letters from which on text counts as omitted or invented: two words."""
 MIN_WORD_EDITS: Final = 4
-"""Letters of a word that have to differ; the second reader confuses up to three of a hard one."""
+"""The number of letters of a word that have to differ for a finding; the second reader confuses up to three of a hard
+one."""
 ALIKE: Final = 75.0
-"""Percent from which on a stretch is the same as another, elsewhere on the page."""
+"""The similarity in percent from which on a stretch is the same as another, elsewhere on the page."""
 MIN_EQUAL: Final = 4
-"""Fewer letters that agree between two differences agree by chance."""
+"""The fewest letters between two differences that do not agree by chance."""
 _NUMBER_WEIGHT: Final = 10.0
 _MOVED: Final = 0.7
 """The share of a stretch, by the letters of its words, from which on it is the same as what is missing elsewhere."""
@@ -48,7 +49,7 @@ class TextGap:
 
 
 def strike_out(gaps: Sequence[TextGap]) -> None:
-    """Take out of the gaps what one has as text and another as a line: it is on the page, in another place."""
+    """Take out of the gaps what one gap has as text and another as a line: that is on the page, in another place."""
     for second in sorted(gaps, key=lambda gap: -len(gap.second)):
         if len(second.second) < MIN_EQUAL:
             continue
@@ -84,7 +85,7 @@ def put_together(gaps: Sequence[TextGap], room: int = 0) -> TextGap:
 
 
 def _short_put_together(gaps: Sequence[TextGap]) -> Iterator[TextGap]:
-    """Yield the gaps. Those of a block that have no text and are too short to be text omitted are put together: a table
+    """Yield the gaps. Gaps of a block that have no text and are too short to be text omitted are put together: a table
     may lack rows of short cells, a list every other item."""
     short: dict[int, list[TextGap]] = defaultdict(list)
     for gap in gaps:
@@ -114,7 +115,7 @@ def _judged(gap: TextGap) -> AuditFinding | None:
 
 
 def _finding(kind: FindingKind, gap: TextGap, characters: int, weight: float = 1.0) -> AuditFinding:
-    """What is said of a gap. weight: of each of its characters."""
+    """The finding that is made of a gap. weight: of each of its characters."""
     return AuditFinding(kind, gap.block, gap.bbox, gap.shown, gap.second_shown, characters, weight * characters)
 
 

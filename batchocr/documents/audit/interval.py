@@ -18,7 +18,7 @@ from typing import Final
 LEVEL: Final = 0.95
 _Z: Final = NormalDist().inv_cdf((1 + LEVEL) / 2)
 _MANY: Final = 10
-"""So many affected pages have shown how bad one can be."""
+"""The number of affected pages that shows how bad one can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Interval:
     """An estimate and the ends of its interval, as shares from 0 to 1."""
 
     estimate: float
-    """nan if nothing was looked at."""
+    """The estimated share; nan if nothing was looked at."""
     low: float
     high: float
 

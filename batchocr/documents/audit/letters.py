@@ -13,13 +13,14 @@ from typing import Final
 from batchocr.pages.protocol.markdown import INLINE_FORMULA
 
 FORMULA: Final = "\ufffc"
-"""Stands for a formula in text. The second reader knows no formulas: whatever it reads there is right."""
+"""The sign that stands for a formula in text. The second reader knows no formulas: whatever it reads there is right."""
 
 UNREAD: Final = "\ufffd"
-"""Stands for a line that the second reader found and could not read: it may be anything of about its length."""
+"""The sign that stands for a line that the second reader found and could not read: it may be anything of about its
+length."""
 
 _KNOWN_SCRIPTS: Final = ("LATIN", "CJK", "HIRAGANA", "KATAKANA", "HALFWIDTH", "FULLWIDTH", "GREEK", "DIGIT")
-"""Of the second reader's 18,708 characters: these are all the letters among them."""
+"""The scripts of all the letters among the second reader's 18,708 characters."""
 
 _MAX_UNKNOWN: Final = 0.1
 _CELL_END: Final = re.compile(r"</t[dhr]>|</caption>|<br\s*/?>")
@@ -33,11 +34,11 @@ class Letters:
     """A text, and its letters and figures alone."""
 
     text: str
-    """As it is written."""
+    """The text as it is written."""
     folded: str
-    """Its letters and figures, in small letters without accents."""
+    """The letters and figures of the text, in small letters without accents."""
     places: Sequence[int]
-    """Where in `text` each of these stands."""
+    """Where in `text` each of the letters of `folded` stands."""
 
     def part(self, start: int, end: int) -> Letters:
         """The letters from one place in `folded` to another."""
@@ -60,7 +61,7 @@ def _is_within_word(character: str) -> bool:
 
 
 _FIRST_WIDE: Final = 0x2E80
-"""From here on are scripts that put no spaces between words."""
+"""The first character of the scripts that put no spaces between words."""
 
 
 def letters_of(text: str) -> Letters:
@@ -90,7 +91,7 @@ def cells_of(html: str) -> list[str]:
 
 
 def is_of_known_script(text: str) -> bool:
-    """Whether the second reader knows nearly all of its letters."""
+    """Whether the second reader knows nearly all letters of the text."""
     letters = [character for character in text if character.isalpha()]
     unknown = sum(not unicodedata.name(letter, "").startswith(_KNOWN_SCRIPTS) for letter in letters)
     return unknown <= _MAX_UNKNOWN * len(letters)
@@ -104,5 +105,5 @@ def numbers_of(shown: str) -> list[str]:
 
 
 def words_of(shown: str) -> list[str]:
-    """The words of what is shown, folded."""
+    """The words of a text, folded."""
     return [word for word in (letters_of(word).folded for word in shown.split()) if word]

@@ -42,8 +42,9 @@ def lines_of(blocks: Iterable[Block]) -> list[ReadLine]:
 
 
 def by_block(lines: Sequence[ReadLine], blocks: Sequence[Block]) -> dict[int | None, list[ReadLine]]:
-    """The lines in each block, by its index; those in none under None. A line that is in several is in one that
-    was read, if one was, as pictures lie behind text; then in the one that holds most of it; then in the smallest."""
+    """The lines in each block, by the block's index; lines in no block under None. A line in several blocks counts for
+    a block that was read, if one was, as pictures lie behind text; then for the block that holds most of it; then for
+    the smallest."""
     found: dict[int | None, list[ReadLine]] = defaultdict(list)
     for line in lines:
         area = box_area(line.box)
@@ -58,7 +59,7 @@ def by_block(lines: Sequence[ReadLine], blocks: Sequence[Block]) -> dict[int | N
 
 
 def paragraphs(lines: Sequence[ReadLine]) -> list[list[ReadLine]]:
-    """The lines that were read, those in one group that are no further apart than a line is high."""
+    """The lines that were read, in groups: lines of a group are no further apart than a line is high."""
     groups: list[list[ReadLine]] = []
     for line in in_reading_order([line for line in lines if line.text], 0):
         x0, y0, x1, y1 = line.box

@@ -41,11 +41,11 @@ class Drawn:
     """The pages that were chosen."""
 
     positions: tuple[int, ...]
-    """The places of their rows in the table, in order."""
+    """The places of the chosen pages' rows in the table, in order."""
     num_readable: int
-    """Of how many pages they were chosen: of those that were read."""
+    """The number of pages among which the pages were chosen: all that were read."""
     fingerprint: str
-    """Of what the whole table says."""
+    """The fingerprint of what the whole table says."""
 
 
 def draw(rows: Iterable[PageResult], choice: Choice) -> Drawn:

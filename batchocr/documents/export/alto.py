@@ -19,7 +19,7 @@ _NAMESPACE: Final = "http://www.loc.gov/standards/alto/ns-v4#"
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.alto.xml`, in px of the pages as they were read. Raises FileRefusedError."""
+    """Yield `NAME.alto.xml`, in px of the pages as they were read; see `Format`. Raises FileRefusedError."""
     language = f" LANG={quoteattr(options.language)}" if options.language else ""
     parts = [
         f'<?xml version="1.0" encoding="UTF-8"?>\n<alto xmlns="{_NAMESPACE}" SCHEMAVERSION="4.4">\n<Description>\n'

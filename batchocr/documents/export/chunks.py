@@ -28,7 +28,7 @@ blocks was joined, characters were left out."""
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.chunks.jsonl`."""
+    """Yield `NAME.chunks.jsonl`; see `Format`."""
     lines = [json.dumps(chunk, ensure_ascii=False) + "\n" for chunk in chunks(document, options.max_chars)]
     yield File(f"{name}.chunks.jsonl", "".join(lines).encode())
 
@@ -71,7 +71,7 @@ class _Gathering:
         return self._chunks
 
     def end_text(self) -> None:
-        """End the chunk; one that holds nothing but headings goes on."""
+        """End the chunk; a chunk that holds nothing but headings goes on."""
         if not self._has_headings_only:
             self._end()
 

@@ -64,7 +64,7 @@ def cut_text(text: str, render: Callable[[str], str], first_room: int, room: int
 
 
 def _atoms(text: str, render: Callable[[str], str], room: int) -> list[str]:
-    """The text in its smallest parts; together they are the text."""
+    """The text in its smallest parts, which together are the whole text."""
 
     def fits(part: str) -> bool:
         return _LONGEST_RENDERED * len(part) + _FRAME <= room or len(render(part)) <= room
@@ -143,11 +143,11 @@ def cut_table(table: TableCells, first_room: int, room: int) -> Iterator[CutText
 
 
 def _carried(cell: Cell, row: int, longest: int) -> Cell:
-    """What of the cell is from this row on."""
+    """The part of the cell from this row on; without its content if that is longer than `longest`."""
     html = cell.html if len(cell.html) <= longest else ""
     return Cell(row, cell.column, cell.end_row - row, cell.colspan, html, cell.is_header)
 
 
 def _row(cells: Sequence[Cell], end_row: int | None = None) -> str:
-    """The row as HTML. end_row: where its part of the table ends, if that is cut."""
+    """The row as HTML. end_row: where this part of the table ends, if the table is cut."""
     return f"<tr>{''.join(cell.tag(min(cell.end_row, end_row or cell.end_row) - cell.row) for cell in cells)}</tr>"

@@ -56,15 +56,15 @@ _LANGUAGES: Final = {language.value.lower(): language for language in CodeLangua
 _MIME_TYPES: Final = {"pdf": "application/pdf"} | {
     name: f"image/{name}" for name in ("png", "jpeg", "tiff", "gif", "bmp")
 }
-"""By suffix: those that Docling takes on every machine. It refuses others, unless the system that reads them has a
-table of its own with image/webp and the like in it."""
+"""The image types that Docling takes on every machine, by suffix. It refuses others, unless the system that reads them
+has a table of its own with image/webp and the like in it."""
 _SAME_SUFFIX: Final = {"jpg": "jpeg", "jfif": "jpeg", "tif": "tiff", "dib": "bmp"}
 _POINTS_PER_INCH: Final = 72
 _MAX_LEVEL: Final = 100
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.docling.json` with its figures in it: Docling looks for files from where it is run.
+    """Yield `NAME.docling.json` with its figures in it, as Docling looks for files from where it is run; see `Format`.
 
     Pages are in points where the resolution is known, else in px; boxes from the top left; page headers and footers as
     furniture.
@@ -115,8 +115,8 @@ class _Writer:
                 )
 
     def add(self, piece: Piece) -> None:
-        """Add a piece with its captions and footnotes, and what was read in a figure. Footnotes stand behind it:
-        Docling's exporters leave out those that are part of a table."""
+        """Add a piece with its captions and footnotes, and what was read in a figure. The footnotes stand behind the
+        piece: Docling's exporters leave out those that are part of a table."""
         captions = [self._add_text(caption, DocItemLabel.CAPTION) for caption in piece.captions]
         item: PictureItem | TableItem | CodeItem | None = None
         role = piece.kind.role
@@ -214,7 +214,7 @@ class _Writer:
 
 
 def _origin(document: AssembledDocument) -> DocumentOrigin | None:
-    """The file, with 64 bits of its hash, as Docling has them; None if it could not be read."""
+    """The file, with 64 bits of its hash, as Docling has them; None if the file could not be read."""
     if document.doc_id is None:
         return None
     filename = document.source.rpartition("/")[2]
@@ -233,7 +233,7 @@ def _text(content: str | None) -> str:
 
 
 def _furniture_label(block: Block, orientation: int) -> DocItemLabel:
-    """A page's number is a header or a footer by where it stands."""
+    """The label of a page's furniture; the number of a page is a header or a footer by where it stands."""
     kind = kind_of(block.type)
     _, top, _, bottom = turned_box(block.bbox, orientation)
     is_number_above = kind.mineru == "page_number" and top + bottom < 1

@@ -24,13 +24,13 @@ from batchocr.machine import own_version
 REVISION: Final = 1
 
 _FILE_BYTES: Final = 1 << 28
-"""Of the rows in a file. Compressed they are some 80 MB, which are in memory: a file is a piece of work for a pipeline,
-which cannot read one from the middle."""
+"""The bytes of the rows in a file. Compressed they are some 80 MB, which are in memory: a file is a piece of work for a
+pipeline, which cannot read one from the middle."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.jsonl`, the row of the document, if it has text; but a `Dataset` gathers them."""
+    """Yield `NAME.jsonl`, the row of the document, if it has text; but a `Dataset` gathers them. See `Format`."""
     row = dolma_row(document)
     if row["text"]:
         yield File(f"{name}.jsonl", json.dumps(row, ensure_ascii=False).encode() + b"\n")
@@ -56,7 +56,7 @@ class Dataset:
         return has_text
 
     def finish(self) -> None:
-        """Write the last file, and remove those that an earlier export had more. Raises OutputError."""
+        """Write the last file, and remove the files that an earlier export had beyond that. Raises OutputError."""
         if self._num_bytes:
             self._write_file()
         while self._folder.write(self._path, DATASET, ()):
@@ -64,7 +64,7 @@ class Dataset:
 
     @property
     def _path(self) -> str:
-        """Of the file that is not written yet."""
+        """The path of the file that is not written yet."""
         return f"documents/{self._num_files:05}.jsonl.gz"
 
     def _begin_file(self) -> None:

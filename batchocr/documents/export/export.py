@@ -29,7 +29,8 @@ from batchocr.tables.schema import content_to_json
 logger = logging.getLogger(__name__)
 
 _REVISION: Final = 6
-"""Goes up with every change in `assembly` that may alter a document, so that it is written again."""
+"""The revision of `assembly`, which goes up with every change there that may alter a document, so that it is written
+again."""
 
 _Result = Literal["written", "up_to_date", "refused"]
 _Opened = tuple[Figures, Mapping[str, Iterator[File]]]
@@ -64,7 +65,7 @@ class Exported:
     """Lines that were not added to PDFs, which keep invisible text of their own there."""
 
     def add(self, results: Collection[_Result], figures: Figures) -> None:
-        """Count a document. results: of its formats; the worst counts."""
+        """Count a document. results: what came of each of its formats, of which the worst counts."""
         if "refused" in results:
             self.refused += 1
         elif "written" in results:
@@ -79,7 +80,7 @@ class Exported:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Of the command: 3 if a document is not exported in full."""
+        """The exit code of the command: 3 if a document is not exported in full."""
         return ExitCode.TOO_MANY_FAILURES if self.refused or self.missing_figures else ExitCode.DONE
 
     def to_json(self) -> str:
@@ -88,15 +89,15 @@ class Exported:
 
 @dataclass(slots=True)
 class _Document:
-    """A document of the table before its turn."""
+    """A document of the table that waits for its turn."""
 
     source: str
     rows: Sequence[PageResult]
     name: str
     versions: Mapping[str, str]
-    """By format, as `Export` makes them of what the files depend on."""
+    """The version of each format's files, as `Export` makes them of what the files depend on."""
     opened: Begun[_Opened] | None = None
-    """None while nothing of it seems to be new."""
+    """What was begun for the document; None while nothing of it seems to be new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +107,15 @@ class Export:
     table: StoredRows
     folder: ExportFolder
     formats: Sequence[str]
-    """Names in FORMATS."""
+    """The names of the formats to export, as in FORMATS."""
     options: FormatOptions
     sources: SourceFiles
     on_document: Callable[[int], object] = lambda _pages: None
-    """Called after each document with how many rows it has."""
+    """What is called after each document, with the number of its rows."""
 
     def run(self, names: Names) -> Exported:
-        """Write what is new. A file that cannot be put in its place is logged, and the rest is written.
+        """Write the documents that are new or have changed. A file that cannot be put in its place is logged, and the
+        rest is written.
 
         Raises OutputError if the table cannot be read, or nothing more can be written.
         """
@@ -130,8 +132,8 @@ class Export:
         return done
 
     def _documents(self, names: Names) -> Iterator[_Document]:
-        """Yield the documents of the table in its order. Workers have begun with one of them and some of those behind
-        it, as long as they have few pages."""
+        """Yield the documents of the table in its order. Workers have begun with the next of them, and with some of
+        those behind it, as long as they have few pages."""
         waiting: deque[_Document] = deque()
         for source, rows in self.table.by_document():
             waiting.append(self._begin(source, rows, names.name_of(source)))
@@ -168,8 +170,8 @@ class Export:
         }
 
     def _write(self, document: _Document, dataset: Dataset, done: Exported) -> None:
-        """Write a document in the formats in which it is not up to date. What is written without its file is written
-        again by the next export, as the file may have an outline."""
+        """Write a document in the formats in which it is not up to date. What is written while the document's own file
+        is missing is written again by the next export, as the file may have an outline."""
         opened = self.sources.take(document.opened) if document.opened else None
         begun = [self.folder.begin(document.source, format) for format in self.formats]
         if not all(begun):

@@ -23,7 +23,7 @@ from batchocr.processes.messages import Part
 from batchocr.processes.source_files import SourceFile, SourceFiles, Steps, drawing
 
 _MAX_PICTURES_IN_TABLE: Final = 200
-"""A layout never finds more, but a model may write any number."""
+"""The most pictures in a table: a layout never finds more, but a model may write any number."""
 
 _NEAR: Final = 0.01
 """How far a picture may stand out of its table, as a share of the page."""
@@ -36,10 +36,10 @@ class File:
     """A file to be written."""
 
     path: str
-    """Below the folder of the export, separated by `/`."""
+    """The file's path below the folder of the export, separated by `/`."""
     data: bytes | memoryview
     shows: str = ""
-    """As in Picture; empty if it is no picture."""
+    """What a picture is of, as in Picture; empty if the file is no picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Picture:
 
 
 Cut = Iterator[tuple[Place, Picture | Failure]]
-"""Places, each with its picture or why there is none."""
+"""Places of a document, each with its picture or why there is none."""
 
 
 class Figures:
@@ -78,9 +78,9 @@ class Figures:
         """Why places could not be cut out, and were not cut by an earlier export."""
 
     def cut(self, places: Iterable[Place], encoding: Encoding) -> Cut:
-        """Yield each place once: cut out of its page, upright, RGB, in px of the row's size, or by an earlier export;
-        or why it cannot be had, for a mark in its place. Workers begin when this is called. Quickest in the order of
-        pages; equal boxes are cut once."""
+        """Yield each place once, with its picture, upright, RGB, in px of the row's size, or as an earlier export has
+        cut it; or why it cannot be had, for a mark in its place. Workers begin when this is called. Quickest in the
+        order of pages; equal boxes are cut once."""
         by_page = groupby(dict.fromkeys(places), attrgetter("page_index"))
         drawn = self._sources.ahead((group := list(of_page), self._drawing(group, encoding)) for _, of_page in by_page)
         return ((place, self._picture(place, encoding, parts)) for group, parts in drawn for place in group)

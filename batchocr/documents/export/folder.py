@@ -29,21 +29,22 @@ _TABLES: Final = (
     "create index if not exists files_by_document on files (source, format)",
     "create index if not exists files_by_shows on files (shows)",
 )
-"""A file is ours if it has one of the contents recorded for its path: the one that was written last and, while another
-is about to take its place, that one too. `run` is of the export that has last seen the document."""
+"""The tables of the record. A file is ours if it has one of the contents recorded for its path: the one written last
+and, while another content is about to take its place, that one too. `run` is of the export that has last seen the
+document."""
 
 _SETTINGS: Final = ("locking_mode = exclusive", "journal_mode = wal", "synchronous = normal")
-"""Only one process may write; recording a file is fast, and survives a kill."""
+"""The settings of the record: only one process may write; recording a file is fast, and survives a kill."""
 
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
-"""What ends an export; all else concerns one document."""
+"""The errors that end an export; all other errors concern one document."""
 
 
 class ExportFolder:
-    """The folder that `--to` names. Only one export may have it open."""
+    """The folder that `--to` names, which only one export may have open."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OutputError."""
+        """Open the folder, or make it. Raises OutputError."""
         self._path = path
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -90,8 +91,8 @@ class ExportFolder:
         )
 
     def write(self, source: str, format: str, files: Iterable[File]) -> bool:
-        """Write the files of a document, and remove those that it had before and has no more; returns whether there
-        was anything to do. The document is `complete` only when that is said.
+        """Write the files of a document, and remove those that it had before and has no more; returns whether there was
+        anything to do. The document counts as `complete` once that is recorded.
 
         Raises OutputError if nothing more can be written here, FileRefusedError if one of its files cannot be put in
         its place.
@@ -132,7 +133,7 @@ class ExportFolder:
         self._execute("update documents set version = ? where source = ? and format = ?", version, source, format)
 
     def _put(self, file: File, source: str, format: str) -> bool:
-        """Write a file, unless it is there already; returns whether it was not.
+        """Write a file, unless it is there already; returns whether it was written.
 
         Raises OutputError, FileRefusedError.
         """
@@ -183,7 +184,7 @@ class ExportFolder:
                 )
 
     def _is_ours(self, path: str) -> bool:
-        """Whether there is a file as an export has left it."""
+        """Whether there is a file at the path as an export has left it."""
         return bool(self._execute("select 1 from files where path = ? and sha256 = ?", path, self._digest_at(path)))
 
     def _digest_at(self, path: str) -> bytes | None:
@@ -208,7 +209,7 @@ class ExportFolder:
         return [self._in_folder(path) for (path,) in found]
 
     def _in_folder(self, path: object) -> str:
-        """A path in the record. Raises OutputError if it is none, or leads out of the folder."""
+        """A path in the record. Raises OutputError if what is recorded is no path, or leads out of the folder."""
         if not isinstance(path, str) or "\0" in path or path.startswith("/") or ".." in path.split("/"):
             raise self._damaged()
         return path

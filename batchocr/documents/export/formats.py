@@ -23,11 +23,11 @@ FORMATS: Final = {
     "dolma": "JSON Lines to train models with",
     "pages": "a text for each page",
 }
-"""What each makes, by its name: that of its module in this folder."""
+"""The formats by their names, which are those of their modules in this folder, each with what it makes."""
 DATASET: Final = "dolma"
-"""Its files hold many documents each, and are made anew each time."""
+"""The format whose files hold many documents each, and are made anew each time."""
 NEED_PAGES: Final = ("pdf", "hocr", "alto")
-"""Those that show pages, and have nothing to say of a document without any."""
+"""The formats that show pages, and have nothing to say of a document without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class FormatOptions:
     """What the user may choose."""
 
     page_breaks: bool = False
-    """Mark where pages end."""
+    """Whether to mark where pages end."""
     max_chars: int = 2000
     """The longest text of a chunk."""
     language: str = ""
-    """Of the text, as a BCP 47 tag."""
+    """The language of the text, as a BCP 47 tag."""
     force_text: bool = False
-    """Give a page text where it has visible text of its own, too."""
+    """Whether to give a page text also where it has visible text of its own."""
     page_names: str = "{stem}-page-{page}.md"
     """The path of a page's file, below the folder of the export: `{stem}` stands for what `Format.files` calls `name`,
     `{page}` for the number of the page, from 1."""
@@ -51,7 +51,8 @@ class Format(Protocol):
     """What each format's module offers."""
 
     REVISION: int
-    """Goes up with every change in what it writes, so that documents exported before are written again."""
+    """The revision of the format. It goes up with every change in what it writes, so that documents exported before are
+    written again."""
 
     def files(self, document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
         """Yield the document's files, one at a time; pictures as they are cut, the text that refers to them last. What
@@ -64,5 +65,5 @@ class Format(Protocol):
 
 
 def format_named(name: str) -> Format:
-    """The format, loaded now: one of them needs libraries that the others do not. name: one of FORMATS."""
+    """The format of this name, loaded now: some formats need libraries that others do not. name: one of FORMATS."""
     return cast(Format, import_module(f"batchocr.documents.export.{name}"))

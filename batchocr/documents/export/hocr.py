@@ -19,11 +19,11 @@ REVISION: Final = 3
 
 _CAPABILITIES: Final = "ocr_page ocr_carea ocr_par ocr_line ocr_header ocr_caption ocrx_word"
 _TEXT_ANGLES: Final = {90: 270, 180: 180, 270: 90}
-"""hOCR turns text counterclockwise, blocks clockwise."""
+"""The angle of text in hOCR, by that of its block: hOCR turns text counterclockwise, blocks clockwise."""
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.hocr`, in px of the pages as they were read. Raises FileRefusedError."""
+    """Yield `NAME.hocr`, in px of the pages as they were read; see `Format`. Raises FileRefusedError."""
     language = f' lang="{escape(options.language)}"' if options.language else ""
     parts = [
         f'<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml"{language}>\n<head>\n'

@@ -32,7 +32,7 @@ _MAX_TITLE: Final = 200
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.html.images/page-P-block-B.png` for each figure, then `NAME.html`."""
+    """Yield `NAME.html.images/page-P-block-B.png` for each figure, then `NAME.html`; see `Format`."""
     return _files(document, name, figures.cut(picture_places(document), "png"))
 
 
@@ -43,7 +43,8 @@ def _files(document: AssembledDocument, name: str, cut: Cut) -> Iterator[File]:
 
 
 def document_html(document: AssembledDocument, pictures: Pictures) -> str:
-    """The page. pictures: of each place with a picture, the path of its file from the page; or why there is none."""
+    """The document as a page of HTML. pictures: of each place with a picture, the path of its file from the page; or
+    why there is none."""
     pieces = (part for part in document.parts if isinstance(part, Piece) and part.content)
     headings = [piece for piece in pieces if piece.kind.role == "heading"]
     page = _Page(document, pictures)
@@ -64,7 +65,7 @@ def document_html(document: AssembledDocument, pictures: Pictures) -> str:
 
 
 class _Page:
-    """The parts of a page."""
+    """The parts of a page of HTML, which shows a document."""
 
     def __init__(self, document: AssembledDocument, pictures: Pictures) -> None:
         self._document = document

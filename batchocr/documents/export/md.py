@@ -21,13 +21,13 @@ from batchocr.pages.protocol.markdown import block_markdown, figure_markdown
 REVISION: Final = 2
 
 Pictures = Mapping[Place, str | Failure]
-"""Of each place with a picture, the path of its file from that of the text; or why there is none."""
+"""The path of the picture's file from that of the text, for each place with a picture; or why there is none."""
 
 _NO_PICTURE: Final = "(picture not available)"
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.images/page-P-block-B.png` for each figure, then `NAME.md`."""
+    """Yield `NAME.images/page-P-block-B.png` for each figure, then `NAME.md`; see `Format`."""
     return _files(document, name, figures.cut(picture_places(document), "png"), options)
 
 

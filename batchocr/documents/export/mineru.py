@@ -29,7 +29,7 @@ Item = dict[str, Any]
 """An entry of a content list, as JSON."""
 
 _SHOWN: Final = frozenset[Role](("figure", "table", "formula"))
-"""Of what MinerU keeps a picture, although it reads tables and formulas."""
+"""The roles of the pieces of which MinerU keeps a picture, although it reads tables and formulas."""
 
 _ORDERED: Final = re.compile(r"\(?(?:\d{1,4}|[A-Za-z]|[ivxIVX]{1,6})[.)]\s")
 _SPANNING: Final = re.compile(r"\b(?:row|col)span\b", re.IGNORECASE)
@@ -37,7 +37,7 @@ _TABLE_TAG: Final = re.compile(r"<table\b", re.IGNORECASE)
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: everything in a folder of the document's name."""
+    """Yield everything in a folder of the document's name; see `Format`."""
     return _files(document, name, figures.cut(_places(document), "jpeg"), options)
 
 
@@ -74,8 +74,8 @@ def _json(path: str, content: object) -> File:
 
 
 def _content_lists(document: AssembledDocument, pictures: Pictures) -> tuple[list[Item], list[list[Item]]]:
-    """The flat content list, and the one by pages. A piece is on the page on which it begins; what belongs to the sheet
-    follows the text of its page. A part of a table that began before is an entry with its picture alone."""
+    """The flat content list, and the content list by pages. A piece is on the page on which it begins; what belongs to
+    the sheet follows the text of its page. A part of a table that began before is an entry with its picture alone."""
     rows = {row.page_index: row for row in document.rows}
     parts_on: defaultdict[int, list[Piece]] = defaultdict(list)
     flat: list[Item] = []
@@ -226,7 +226,7 @@ class _Item:
         return first, {"type": first["type"], "content": content}
 
     def _notes(self, parts_of: Callable[[str], list[Any]], kind: str) -> Item:
-        """The captions and footnotes, each as its parts."""
+        """The captions and footnotes as entries of a content list, each as its parts."""
         notes = {"caption": self._piece.captions, "footnote": self._piece.footnotes}
         return {
             f"{kind}_{name}": [part for note in of_name for part in parts_of(note.content or "")]
@@ -234,7 +234,7 @@ class _Item:
         }
 
     def _picture(self) -> str:
-        """The path of the piece's picture; '' if it could not be cut out, as MinerU has it too."""
+        """The path of the piece's picture; '' if it could not be cut out, as in MinerU's own files."""
         picture = self._pictures.get(self._piece.places[0])
         return picture if isinstance(picture, str) else ""
 
@@ -257,7 +257,7 @@ def _texts(text: str) -> list[str]:
 
 
 def _spans(text: str) -> list[Item]:
-    """The text and its formulas, one after the other."""
+    """The entries of a text and its formulas, one after the other."""
     return [
         {"type": "equation_inline", "content": part.strip()} if i % 2 else {"type": "text", "content": part}
         for i, part in enumerate(INLINE_FORMULA.split(text))

@@ -11,10 +11,11 @@ from typing import Final
 from batchocr.data import letters_end
 
 MAX_NAME_BYTES: Final = 150
-"""Of a folder, or of a file before what a format adds to it and what it has while it is written; systems allow 255."""
+"""The longest name of a folder, or of a file before what a format adds to it and what it has while it is written;
+systems allow 255."""
 
 _MAX_PATH_BYTES: Final = 1000
-"""Most systems allow 4,096 in all, of which `--to` needs some."""
+"""The longest path below `--to`: most systems allow 4,096 in all, of which `--to` needs some."""
 
 _UNSAFE: Final = re.compile(r'[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff<>:"|?*\\]')
 """Control characters, what reorders letters, lone surrogates, and what other systems, or URLs, allow in no name."""
@@ -82,5 +83,6 @@ def _with_digest(name: str, source: str) -> str:
 
 
 def _key(name: str) -> int:
-    """A number in place of the name, as there may be millions: the same for names that a file system takes for one."""
+    """A number that stands for a name, as there may be millions of names: equal for names that a file system takes for
+    one."""
     return hash(unicodedata.normalize("NFC", name.casefold()))

@@ -19,8 +19,8 @@ REVISION: Final = 1
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: a file for each row, empty if nothing was read; so is the first page of a document that could not
-    be opened. Raises FileRefusedError if two pages would have the same name."""
+    """Yield a file for each row, empty if nothing was read; so is the first page of a document that could not be
+    opened. See `Format`. Raises FileRefusedError if two pages would have the same name."""
     levels = {piece.places[0]: piece.level for piece in pieces_of(document)}
     texts: dict[str, str] = {}
     for row in document.rows:
@@ -36,7 +36,8 @@ def files(document: AssembledDocument, name: str, figures: Figures, options: For
 
 
 def as_page_names(names: str) -> str:
-    """The names, as in FormatOptions. Raises UsageError if they lead out of the folder, or name no document."""
+    """The names of pages' files, as in FormatOptions. Raises UsageError if they lead out of the folder, or name no
+    document."""
     try:
         path, other = (names.format(stem=stem, page=1) for stem in "ab")
     except (LookupError, ValueError, AttributeError):

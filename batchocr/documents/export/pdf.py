@@ -14,6 +14,6 @@ REVISION: Final = 3
 
 
 def files(document: AssembledDocument, name: str, figures: Figures, options: FormatOptions) -> Iterator[File]:
-    """As in `Format`: `NAME.searchable.pdf`, which later runs know by that. Raises FileRefusedError if the document
-    cannot be had."""
+    """Yield `NAME.searchable.pdf`, which later runs know by that name; see `Format`. Raises FileRefusedError if the
+    document cannot be had."""
     yield File(f"{name}{SEARCHABLE}", figures.text.searchable_pdf())

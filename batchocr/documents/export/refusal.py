@@ -1,4 +1,4 @@
-"""What an export raises where a single file of a document is not to be had; the others are written."""
+"""What an export raises where a single file of a document is not to be had; the other files are written."""
 
 
 class FileRefusedError(Exception):

@@ -1,4 +1,4 @@
-"""What several formats need of a piece: its words in the same form, and which part of them stands where."""
+"""What several formats need of a piece: its words in one form, and which part of them stands where."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def missing_figure_in_words(piece: Piece, failure: Failure) -> tuple[str, str]:
 
 
 def placed_pages(document: AssembledDocument, figures: Figures) -> Iterator[PageText]:
-    """The pages of a document with their words. Raises FileRefusedError if it has none, as when it could not be
-    opened, or if they cannot be looked at."""
+    """The pages of a document with their words. Raises FileRefusedError if the document has no pages, as when it could
+    not be opened, or if its file cannot be looked at."""
     if (whole := next((row for row in document.rows if row.page_index is None), None)) is not None:
         raise FileRefusedError(whole.error_message or "it has no pages")
     return figures.text.pages()
@@ -73,7 +73,7 @@ class Share:
 
 
 def shares_of(piece: Piece, rows: Mapping[int | None, PageResult]) -> list[Share]:
-    """For each place of the piece its share, by the length of the text there. rows: by page."""
+    """The places of the piece, each with its share of the text, by the length of the text there. rows: by page."""
     if len(piece.places) == 1:
         return [Share(piece.places[0], 0.0, 1.0)]
     lengths = [len(rows[place.page_index].blocks[place.block].content or "") for place in piece.places]

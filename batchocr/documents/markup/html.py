@@ -24,12 +24,12 @@ _NO_TABLE: Final = "<p><em>A table that could not be parsed, as the model wrote 
 _BULLET: Final = re.compile(r"[•●○◦▪■‣∙][ \t]*")
 _TAG: Final = re.compile("(<[^>]*>)")
 _RAISED: Final = re.compile(r"&lt;(su[bp])&gt;((?:(?!&[lg]t;).)+)&lt;/\1&gt;")
-"""Raised or lowered letters, escaped."""
+"""A pattern of raised or lowered letters, escaped."""
 _PICTURE: Final = re.compile('<img(?: src="#(?:bbox=)?([^"]*)")?>')
 
 
 def block_html(type: str, content: str | None, *, level: int | None = None) -> str:
-    """The block as HTML; '' for one without content. Of a figure, what was read in it. level: of a heading, 1 to 6."""
+    """The block as HTML; '' for one without content. For a figure: what was read in it. level: of a heading, 1 to 6."""
     text = shown_characters(content or "").strip()
     if not text:
         return ""
@@ -71,8 +71,8 @@ def table_html(html: str) -> str:
 
 
 def _paragraphs(text: str, *, joined: bool) -> str:
-    """The text's lines; those with bullets as lists. joined: whether lines without are one paragraph, or one each and
-    may be nested."""
+    """The lines of a text as paragraphs, lines with bullets as lists. joined: whether lines without bullets are one
+    paragraph, or one each and may be nested."""
     made, depth = [], 0
     for level, group in groupby(text.split("\n"), key=lambda line: 0 if joined else nesting(line)):
         lines = [line.removeprefix(NESTED * level) for line in group]

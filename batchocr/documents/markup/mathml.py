@@ -55,7 +55,8 @@ def _styled(character: str, style: str) -> str:
 _ALIGNED: Final = re.compile(
     r"\\(begin|end)\s*\{\s*(?:align|aligned|split|eqnarray\*?|flalign\*?|alignat\*?|alignedat)\s*\}"
 )
-"""`align` itself too: latex2mathml would number its lines, with numbers that do not stand on the page."""
+"""The environments whose lines are aligned and that become `align*`, `align` itself too: latex2mathml would number its
+lines, with numbers that do not stand on the page."""
 _GATHERED: Final = re.compile(r"\\(begin|end)\s*\{\s*(?:gather\*?|gathered|multline\*?|multlined)\s*\}")
 _UNMARKED: Final = re.compile(r"\\(?:begin|end)\s*\{\s*(?:equation\*?|displaymath|math)\s*\}")
 _TAG: Final = re.compile(r"\\tag\s*(\*?)\s*\{([^{}]*)\}")
@@ -75,7 +76,8 @@ _WITH_LIMITS: Final = re.compile(
     r"|\\operatorname\*\s*\{[^{}]*\}(?=\s*_)|\\mathop\s*\{(?:[^{}]|\{[^{}]*\})*\}(?=\s*_)"
     r"|\\(?:sum|prod|coprod|big(?:cap|cup|sqcup|uplus|vee|wedge|odot|oplus|otimes))(?=\s*[_^]))"
 )
-"""What has its limits above and below in a displayed formula: latex2mathml knows it of sums that are in no braces."""
+"""The operators that have their limits above and below in a displayed formula: latex2mathml knows this of sums alone,
+and of those that are in no braces."""
 _COMMAND: Final = re.compile(r"\\[A-Za-z]+")
 _OTHER_NAMES: Final = {
     r"\AA": "Å",
@@ -102,7 +104,7 @@ _OTHER_NAMES: Final = {
 
 
 def understood(latex: str, *, display: bool) -> str:
-    """The formula without what only numbers or names it; a tag is text at its end."""
+    """The formula without commands that only number or name it; a tag is text at its end."""
     tags = ["".join(text.split()) if starred else f"({''.join(text.split())})" for starred, text in _TAG.findall(latex)]
     latex = _LABEL.sub("", _TAG.sub("", latex))
     latex = _ALIGNED.sub(r"\\\1{align*}", _UNMARKED.sub("", latex))
@@ -123,10 +125,11 @@ def _plain_columns(match: re.Match[str]) -> str:
 
 
 _MAX_CHARACTERS: Final = 10_000
-"""Of a formula that is parsed: some take latex2mathml quadratic time. A full page of mathematics has 3,000."""
+"""The longest formula that is parsed, in characters: some take latex2mathml quadratic time. A full page of mathematics
+has 3,000."""
 
 _MAX_DEPTH: Final = 100
-"""Of elements in elements. Deeper, a parser's own limit would depend on who calls it."""
+"""The greatest depth of elements in elements. Deeper, a parser's own limit would depend on who calls it."""
 
 _DEFINITION: Final = re.compile(
     r"\\(?:[a-z]*def|(?:re|provide)?new[a-z]+|newenvironment|let|Declare[A-Za-z]+)(?![A-Za-z])"
@@ -155,11 +158,12 @@ _VALUE: Final = re.compile(
     "true|false|left|center|right|block|inline|prefix|infix|postfix|normal|box|[0-3]"
     r"|(?:(?:up|down)diagonalstrike ?){1,2}|(?:-?\d|\+?\d\d?)?(?:\.\d{1,4})?(?:em|ex|px|pt|mm|cm)"
 )
-"""Words and small lengths. With the word of another attribute, one is as if it were not there."""
+"""The values that attributes may have: words and small lengths. With the word of another attribute, one is as if it
+were not there."""
 
 
 def to_mathml(latex: str, *, display: bool) -> str:
-    """The formula as a `math` element; one that cannot be parsed as it is, in a `code` element."""
+    """The formula as a `math` element; a formula that cannot be parsed stays as it is, in a `code` element."""
     source = shown_characters(latex).strip()
     return _parsed(source, display) or f'<code class="formula">{escape(source, quote=False)}</code>'
 
@@ -177,8 +181,8 @@ def _parsed(latex: str, display: bool) -> str | None:
 
 
 def _written(element: Element, depth: int = 0) -> str:
-    """The element with what is in it. One that is not in the list is a row, and so is a letter or sign made of others:
-    HTML has no MathML within those."""
+    """The element as text, with what is in it. An element that is not in the list is a row, and so is a letter or sign
+    made of others: HTML has no MathML within those."""
     if depth > _MAX_DEPTH:
         raise ValueError("nested too deeply")
     is_row = element.tag not in _ELEMENTS or (element.tag in _TOKENS and len(element) > 0)

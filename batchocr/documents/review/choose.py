@@ -15,16 +15,17 @@ from batchocr.option_values import PageSpec
 from batchocr.tables.page_quality import quality
 
 Sort = Literal["worst", "order", "random", "audit"]
-"""`audit`: by the weight of what an audit found."""
+"""The order of the rows; `audit`: by the weight of what an audit found."""
 
 PageKey = tuple[str, int | None, str]
 """The `source` and the `page_index` of a row, and the hash of its text."""
 
 MAX_PAGES = 200
-"""With more, the file is no longer one to mail or to load at once."""
+"""The most pages that a review shows. With more, the file is no longer one to mail or to load at once."""
 
 _FAILED_SHARE = 5
-"""At most one page in this many is a failed one, if there are others: a failed page shows nothing but the reason."""
+"""The number of pages of which at most one is a failed one, if there are others: a failed page shows nothing but the
+reason."""
 
 _RANKS: Mapping[Status, int] = {"failed": 0, "degraded": 1, "ok": 2, "skipped": 3}
 _LAST = 4
@@ -36,7 +37,7 @@ class ChosenRow:
 
     row: PageResult
     position: int
-    """Of the row in the table."""
+    """The position of the row in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class ChosenPage:
     """The rows to be looked at."""
 
     rows: tuple[ChosenRow, ...]
-    """In the order in which they are shown."""
+    """The rows, in the order in which they are shown."""
     sort: Sort
     statuses: Mapping[Status, int]
     """How many rows the table has of each status."""
@@ -63,7 +64,8 @@ def key_of(row: PageResult) -> PageKey:
 
 
 def worst_first(chosen: ChosenRow) -> tuple[float, ...]:
-    """A key that sorts rows from the worst to the best: failed before degraded before the others, then by quality."""
+    """A key that sorts rows from the worst to the best: failed before degraded before all other rows, then by
+    quality."""
     return _RANKS[chosen.row.status], quality(chosen.row), chosen.position
 
 
@@ -75,9 +77,9 @@ def choose(
     *,
     weights: Mapping[PageKey, float] | None = None,
 ) -> ChosenPage:
-    """The first `limit` rows in this order, in one pass that keeps no others. pages: those of each document; a document
-    that could not be opened has none. weights: of the pages that were audited; no others are taken then, and none whose
-    text has changed since.
+    """The first `limit` rows in the order of `sort`, in one pass that keeps no others. pages: the pages of each
+    document; a document that could not be opened has none. weights: of the pages that were audited; no other rows are
+    taken then, and none whose text has changed since.
 
     "random" is the same choice each time, as marks would be of little use otherwise. With "worst", rows that failed do
     not crowd out what can be looked at.
@@ -122,7 +124,7 @@ class _WorstOf:
 
 
 def lot_of(row: PageResult, *seed: int) -> bytes:
-    """What decides whether a page is drawn: it depends on its name, and on no other page."""
+    """The lot that decides whether a page is drawn: it depends on its name, and on no other page."""
     name = "\n".join(map(str, (*seed, row.source, row.page_index)))
     return hashlib.blake2b(name.encode("utf-8", "backslashreplace"), digest_size=16).digest()
 

@@ -1,4 +1,4 @@
-"""What the review page's script is given about one row. What a model wrote is cut where a browser could not show it."""
+"""The data of one row for the review page's script. What a model wrote is cut where a browser could not show it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from batchocr.tables.page_quality import quality, traits_of
 
 DPI = 110
 MAX_EDGE = 1600
-"""In px, as for images without dpi."""
+"""The longest side of a page's picture, in px, as for images without dpi."""
 
 MAX_BLOCKS = 3_000
 MAX_FINDINGS = 200
@@ -34,8 +34,8 @@ Json = dict[str, object]
 
 
 def page_data(row: PageResult, missing: str, findings: Sequence[AuditFinding]) -> Json:
-    """What is shown of a row. missing: why it has no picture; "" if there is one. findings: of an audit, the weightiest
-    first.
+    """The data of a row that is shown. missing: why it has no picture; "" if there is one. findings: of an audit, the
+    weightiest first.
 
     shape: width and height in px. more: how many blocks are left out. A finding's text is what the table says, second
     what the second reader says.

@@ -35,7 +35,7 @@ _PACKAGE = "batchocr.documents.review"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written."""
+    """What a review page that was written shows, in numbers."""
 
     pages: int
     """How many pages are shown."""
@@ -65,7 +65,7 @@ def write_review(
     step: Callable[[], None] = lambda: None,
 ) -> Written:
     """Write the chosen pages as one HTML file, whole or not at all; one picture at a time is in memory. table: where
-    they are from. findings: of an audit. step: called after each page. Raises OutputError."""
+    the pages are from. findings: of an audit. step: called after each page. Raises OutputError."""
     pages = _Pages(choice, source_files, findings or {}, step)
     css, script = own_text(_PACKAGE, "review.css"), own_text(_PACKAGE, "review.js")
     name, others = table.parts[0].path.name, len(table.parts) - 1
@@ -102,7 +102,7 @@ class _Pages:
         step: Callable[[], None],
     ) -> None:
         self.missing = 0
-        """How many have no picture so far."""
+        """How many pages have no picture so far."""
         self._findings = findings
         self._choice = choice
         self._source_files = source_files

@@ -29,7 +29,8 @@ class DocumentText:
     """The words of a document's pages."""
 
     words: IO[bytes]
-    """An empty file for them. As `begin`, it comes before anything is asked for."""
+    """The file that the words are written to, empty at first. It has to be set before anything is asked for, and
+    `begin` called."""
 
     def __init__(
         self, document: AssembledDocument, file: SourceFile | Failure, sources: SourceFiles, additions: Additions
@@ -40,8 +41,8 @@ class DocumentText:
         self._sources = sources
         self._additions = additions
         self.counts: Counter[str] = Counter()
-        """`unclear`: blocks that are one word, as their lines cannot be told apart; `signed`: documents that are
-        signed; `hidden_lines`: lines left out where a PDF has invisible letters."""
+        """What was counted. `unclear`: blocks that are one word, as their lines cannot be told apart; `signed`:
+        documents that are signed; `hidden_lines`: lines left out where a PDF has invisible letters."""
 
     def begin(self) -> None:
         """Have workers draw the pages."""
@@ -70,7 +71,7 @@ class DocumentText:
 
     @cached_property
     def _path(self) -> str | Failure:
-        """Where the words are, once they are placed; or why a page cannot be looked at."""
+        """Where the file of the words is, once they are placed; or why a page cannot be looked at."""
         for row, image in self._pages:
             if isinstance(image, Failure):
                 return image
@@ -88,7 +89,7 @@ class DocumentText:
 
 
 def _required(made: Made | Failure) -> Made:
-    """It, if there is no failure in its place. Raises FileRefusedError."""
+    """What was made, if there is no failure in its place. Raises FileRefusedError."""
     if isinstance(made, Failure):
         raise FileRefusedError(made.message)
     return made

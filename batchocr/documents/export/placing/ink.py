@@ -13,16 +13,16 @@ from PIL import Image
 from batchocr.pages.writing import Marks, runs_of
 
 _LEAST_CONTRAST: Final = 24
-"""Levels between ink and paper; less is paper alone."""
+"""The fewest levels between ink and paper; with less there is paper alone."""
 
 _SLOPES: Final = np.arange(-16, 17) * 0.0025
-"""Rises of a line across, as shares of its length, that are tried: up to 2.3 degrees."""
+"""Slopes of a line that are tried, as its rise across in shares of its length: up to 2.3 degrees."""
 
 _NUM_STRIPS: Final = 24
 """Parts across, whose columns are moved together to level lines."""
 
 _LEVEL: Final = 1.05
-"""By how much rows must be sharper for a slope to be taken."""
+"""The factor by which rows must be sharper for a slope to be taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class InkRow:
     gaps: tuple[tuple[int, int], ...]
     """The [start, end) of each stretch of columns without ink within it."""
     ends_in_hyphen: bool = False
-    """Whether its last mark looks like a hyphen."""
+    """Whether the row's last mark looks like a hyphen."""
 
     @property
     def height(self) -> int:
@@ -44,7 +44,7 @@ class InkRow:
 
 
 def marks_in(crop: Image.Image) -> Marks:
-    """Which pixels are ink: those on the rarer side of the threshold that parts the levels best (Otsu's)."""
+    """Which pixels are ink: the pixels on the rarer side of the threshold that parts the levels best (Otsu's)."""
     grey = np.asarray(crop.convert("L"))
     counts = np.bincount(grey.ravel(), minlength=256).astype(float)
     weights, sums = np.cumsum(counts), np.cumsum(counts * np.arange(256))
@@ -83,7 +83,7 @@ def _long_runs(marks: Marks, length: int) -> Marks:
 
 
 def slope_of(marks: Marks) -> float:
-    """By how much the lines fall from left to right, as a share of their length; 0 if level does as well."""
+    """By how much the lines fall from left to right, as a share of their length; 0 if level lines fit as well."""
     height, width = marks.shape
     strip = width // _NUM_STRIPS
     if strip < 4:
@@ -168,7 +168,7 @@ def _split(row: tuple[int, int], profile: NDArray[np.int_], usual: float) -> lis
 
 
 def _joined(rows: list[tuple[int, int]], usual: float) -> list[tuple[int, int]]:
-    """The rows, those that are too low for letters together with the nearest."""
+    """The rows, with those that are too low for letters joined to the nearest row."""
     rows = list(rows)
     index = 0
     while len(rows) > 1 and index < len(rows):

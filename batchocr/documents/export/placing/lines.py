@@ -16,16 +16,16 @@ _EM_OF_ROW: Final = 0.95
 """The height of a row whose letters reach up and down, in em."""
 
 _WORD_GAP: Final = 0.16
-"""Em. A wider gap is one between words, or grows with the line where that is justified."""
+"""The width of a gap between words, in em: a wider gap is one, or grows with the line where that is justified."""
 
 _NO_WORD: Final = 15.0
 _IN_WORD: Final = 8.0
 _NO_HYPHEN: Final = 4.0
 _IN_LINE: Final = 6.0
 _GAP_TOO_MANY: Final = 0.5
-"""What it costs, in squared deviations of a line's width: a row without text, as a rest of a rule; a break within a
-word where the ink ends in no hyphen; one between words where it does; a row that goes on behind the end of a line of
-the text; a gap for which there is no space, or the reverse."""
+"""What oddities cost, in squared deviations of a line's width, one constant each: a row without text, as a rest of a
+rule; a break within a word where the ink ends in no hyphen; one between words where it does; a row that goes on behind
+the end of a line of the text; a gap for which there is no space, or the reverse."""
 
 _DEVIATION: Final = (0.02, 0.25)
 """How well letters tell the width of a line without its gaps: a share of the width, and em. Measured on justified text:
@@ -33,7 +33,8 @@ _DEVIATION: Final = (0.02, 0.25)
 
 _MAX_STATES: Final = 60
 _UNCLEAR: Final = 0.35
-"""A block whose rows differ by this share of their width from what they should hold is unclear."""
+"""The share of their width by which the rows of a block may differ from what they should hold; beyond that the block is
+unclear."""
 
 _HYPHENS: Final = frozenset("-‐‑–—/\u00ad")
 
@@ -47,9 +48,9 @@ class _Breaks:
     starts: NDArray[np.int_]
     """The index of the next line's first character."""
     after_hyphen: NDArray[np.float64]
-    """The cost of a break here in a row of ink that ends in a hyphen."""
+    """The cost of a break at each place in a row of ink that ends in a hyphen."""
     after_letter: NDArray[np.float64]
-    """The cost of a break here in any other row."""
+    """The cost of a break at each place in any other row."""
     is_divided: NDArray[np.bool_]
     """Whether the break is within a word, which then has a hyphen that the text lacks."""
     spaces: NDArray[np.int_]
@@ -116,7 +117,7 @@ def _breaks_of(text: str) -> _Breaks:
 
 
 def divides(text: str, end: int) -> bool:
-    """Whether a line that ends here ends within a word, with a hyphen that the text lacks."""
+    """Whether a line of the text that ends at `end` ends within a word, with a hyphen that the text lacks."""
     if not 0 < end < len(text) or text[end] in " \n" or text[end - 1] in " \n":
         return False
     return text[end - 1] not in _HYPHENS and WIDE not in (advance(text[end]), advance(text[end - 1]))

@@ -35,11 +35,11 @@ from batchocr.pages.searchable.placed_text import BlockWords, Box, PlacedLine, W
 from batchocr.pages.writing import Marks
 
 _MARGIN_PX: Final = 3
-"""Letters often reach over the edge of their block."""
+"""The margin around a block in which its ink is looked for: letters often reach over the edge of their block."""
 
 _RULE_INCHES: Final = 0.5
 _USUAL_LONG_SIDE_INCHES: Final = 11
-"""For pages whose resolution is not known."""
+"""The long side of pages whose resolution is not known, in inches."""
 
 _TAG: Final = re.compile(r"<[^>]*>")
 _LOW: Final = frozenset("acemnorsuvwxz.,;:-–—_·…gpqy")
@@ -77,7 +77,7 @@ def plain_text(content: str) -> str:
 
 
 def _plain(type: str, content: str) -> str:
-    """The text of a block as it is seen, in lines where the model wrote such."""
+    """The text of a block as it is seen, in lines where the model wrote lines."""
     role = kind_of(type).role
     if role == "formula":
         return _formula(latex_in(content))
@@ -102,18 +102,18 @@ class _Upright:
     """A block turned upright and levelled."""
 
     marks: Marks
-    """Its ink, without the rules."""
+    """The block's ink, without the rules."""
     rules: Marks
     slope: float
     angle: int
     left: int
-    """Of its crop on the page, in px."""
+    """The left edge of the block's crop on the page, in px."""
     top: int
-    """Of its crop on the page, in px."""
+    """The top edge of the block's crop on the page, in px."""
     width: int
-    """Of its crop, in px."""
+    """The width of the block's crop, in px."""
     height: int
-    """Of its crop, in px."""
+    """The height of the block's crop, in px."""
     page_size: tuple[int, int]
     """Width and height of the page, in px."""
 
@@ -200,7 +200,7 @@ class _Upright:
 
 def _bands(rows: Sequence[InkRow], texts: Sequence[str]) -> Iterator[tuple[float, float]]:
     """The top and bottom of each line's box: from above its ascenders to below its descenders, whether or not it has
-    any. Rows that are far higher or lower than most, as with a formula in them, are as the others."""
+    any. Rows that are far higher or lower than most, as with a formula in them, get boxes like the others."""
     shapes = [_shape(text) for text in texts]
     ems = [row.height / (rise + fall) for row, (rise, fall) in zip(rows, shapes, strict=True)]
     usual = float(np.median(ems)) if ems else 0.0

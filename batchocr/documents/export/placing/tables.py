@@ -30,7 +30,7 @@ _RULE: Final = 3.0
 """What a rule in a gap is worth, in em of the gap."""
 
 _LINE: Final = 1.2
-"""Em from line to line."""
+"""The distance from line to line, in em."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class CellText:
 
     @property
     def width(self) -> int:
-        """Of the text on one line, in 1/1000 em."""
+        """The width of the text on one line, in 1/1000 em."""
         return sum(map(advance, self.text))
 
 
@@ -128,7 +128,7 @@ def _bands(rules: Marks, rows: Sequence[InkRow], lines: NDArray[np.float64], em:
 
 
 def _reward(width: int, em: float, rules: NDArray[np.float64]) -> float:
-    """What a gap is worth as one between rows or columns. rules: the share of each of its lines that rules take."""
+    """What a gap is worth as a gap between rows or columns. rules: the share of each of its lines that rules take."""
     return min(width / em, _WIDE_GAP) + (_RULE if (rules > _RULED).any() else 0.0)
 
 
@@ -140,7 +140,7 @@ def _segments(
     rewards: NDArray[np.float64],
     em: float,
 ) -> list[tuple[int, int]] | None:
-    """The [start, end) of as many segments as there are lengths (em), with a gap between each two; the others lie
+    """The [start, end) of as many segments as there are lengths (em), with a gap between each two; all other gaps lie
     within segments. None if there are too few gaps."""
     if len(lengths) > len(gaps) + 1:
         return None
