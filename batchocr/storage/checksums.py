@@ -13,7 +13,7 @@ _CHECKSUM_BYTES = len(_CHECKSUM % 0)
 
 
 def checked_line(json: bytes, *, of: bytes = b"") -> bytes:
-    """A JSON object on a line, with one more key at its end: the CRC-32 of all that stands before it.
+    """The JSON object on a line, with one more key at its end: the CRC-32 of all that stands before it.
 
     of: what the line belongs to and does not say; the checksum is that of both.
     """

@@ -1,4 +1,4 @@
-"""Small objects, read with a tag of their version, and put on the condition that this is still the one that is there.
+"""Small objects, read with a tag of their version, and put on the condition that the object there still has that tag.
 
 pyarrow's file systems cannot do that, obstore can, which is loaded when it is first needed. COPY and DELETE are its
 work, too: pyarrow's DELETE puts an empty object in place of the folder. In a child that is forked after its use it
@@ -26,9 +26,10 @@ _ASKED_FOR = ("role_arn", "sso_session", "sso_start_url", "credential_process")
 
 _RETRIES: Any = {"max_retries": 6, "retry_timeout": timedelta(seconds=30)}
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "60s", "timeout": "30m"}
-"""A store may be silent for long while it copies."""
+"""The timeouts of requests: a store may be silent for long while it copies."""
 _NO_PROXY = {"proxy_url": "http://none", "proxy_excludes": "*,0.0.0.0/0,::/0"}
-"""For S3: pyarrow's client for that goes past the proxies that the environment names, its others through them."""
+"""The proxy options of pyarrow's client for S3, which then goes past the proxies that the environment names; its other
+clients go through them."""
 
 _CODES = re.compile(r"status code: \d{3}|<Code>\w{1,60}</Code>|HTTP error: |Received redirect|empty path segment")
 """What may be repeated of an error. What a store says in full may quote a signature."""
@@ -63,7 +64,7 @@ def copy(text: str, to: str) -> None:
 
 
 def remove(text: str) -> None:
-    """Remove the object, if there is one. Raises NotFoundError (of the bucket), UnreadableError."""
+    """Remove the object, if there is one. Raises NotFoundError if there is no such bucket, UnreadableError."""
     _ask("delete", text)
 
 

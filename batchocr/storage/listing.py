@@ -25,7 +25,7 @@ _AT_ONCE: Final = 4096
 _COLUMNS: Final = pa.schema(
     {"path": pa.binary(), "source": pa.string(), "size": pa.int64(), "mtime_ns": pa.int64(), "rare": pa.int32()}
 )
-"""Those of a Document, whose path need not be text; `rare` is the number of one that has more than these."""
+"""The columns of a Document, whose path need not be text; `rare` is the number of one that has more than these."""
 
 
 class Documents(Sequence[Document]):
@@ -35,7 +35,7 @@ class Documents(Sequence[Document]):
         self._columns: list[pa.ChunkedArray] = _COLUMNS.empty_table().columns
         self._rare: list[Document] = []
         self._folder = ""
-        """What stands before each relative path."""
+        """The folder that stands before each relative path."""
         self.extend(documents)
 
     def extend(self, documents: Iterable[Document]) -> None:
@@ -86,15 +86,15 @@ class Documents(Sequence[Document]):
         return self._columns[1]
 
     def names(self) -> Iterator[str]:
-        """Yield the `source` of each."""
+        """Yield the `source` of each document."""
         return _values(self.sources)
 
     def paths(self) -> Iterator[str]:
-        """Yield the `path` of each."""
+        """Yield the `path` of each document."""
         return map(self._path, _values(self._columns[0]))
 
     def versions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Size and time of each file, as it was listed or is now; -1 if it cannot be looked at."""
+        """Size and time of each file, as it was listed or is now; -1 if the file cannot be looked at."""
         sizes, times = (np.require(column.fill_null(-1).to_numpy(), requirements="W") for column in self._columns[2:4])
         unknown = np.flatnonzero(times < 0)
         for index, path in zip(unknown.tolist(), self.where(times < 0).paths(), strict=True):
@@ -105,30 +105,30 @@ class Documents(Sequence[Document]):
 
     @property
     def are_rare(self) -> NDArray[np.bool_]:
-        """Which have more than a path, a `source`, a size and a time."""
+        """The documents that have more than a path, a `source`, a size and a time."""
         are: NDArray[np.bool_] = self._columns[4].is_valid().to_numpy()
         return are
 
     def end_in(self, *suffixes: str) -> NDArray[np.bool_]:
-        """Which have a path that ends in one of these, in whatever case."""
+        """The documents whose path ends in one of these, in whatever case."""
         ends = [pc.ends_with(self._columns[0], suffix, ignore_case=True).to_numpy() for suffix in suffixes]
         some_do: NDArray[np.bool_] = np.logical_or.reduce(ends)
         return some_do
 
     def where(self, are: Iterable[bool]) -> Self:
-        """Those for which it says so. are: for each of them, in order."""
+        """The documents for which `are` says so. are: for each document, in order."""
         some, mask = copy.copy(self), pa.array(are, pa.bool_())
         some._columns = [column.filter(mask) for column in self._columns]
         return some
 
     def slice(self, start: int, stop: int) -> Self:
-        """Those from one index up to another."""
+        """The documents from one index up to another."""
         some = copy.copy(self)
         some._columns = [column.slice(start, stop - start) for column in self._columns]
         return some
 
     def below(self, folder: str) -> Self:
-        """The same documents, relative paths taken from there. folder: ends in a slash."""
+        """These documents, with relative paths taken from the folder. folder: ends in a slash."""
         same = copy.copy(self)
         same._folder = folder
         return same

@@ -22,7 +22,7 @@ CONTAINERS: Final = (".zip", ".cbz", ".tar", *COMPRESSED, ".parquet")
 """How the names of files end that hold documents."""
 
 MAX_NAME: Final = 4096
-"""Letters of a member's name; no path may be longer."""
+"""The most letters of a member's name; no path may be longer."""
 
 _NUL: Final = "\0"
 
@@ -32,15 +32,16 @@ class Member:
     """A document within a file."""
 
     ordinal: Number
-    """Its number there, from 0: two may have the same name."""
+    """The document's number in the file, from 0: two may have the same name."""
     offset: Number
-    """Where it begins in an archive: of a zip, the header before it. Of a row, the number of its column."""
+    """Where the document begins in an archive: of a zip, the header before it. Of a row, the number of its column."""
     length: Number
-    """How many bytes it takes there; of a row, its place in the list that is there."""
+    """How many bytes the document takes in the archive; of a row, its place in the list that is there."""
     size: Number
-    """Its own, in bytes; of a row, the table's."""
+    """The document's own size, in bytes; of a row, the table's."""
     mtime_ns: Int64
-    """Its own; of a zip's, which are whole seconds, the rest is from its checksum. If it has none, the container's."""
+    """The document's own time; of a zip's, which are whole seconds, the rest is from its checksum. If it has none, the
+    container's."""
     name: Annotated[str, Field(max_length=MAX_NAME)]
 
 
@@ -70,14 +71,14 @@ class WholeContainer(NamedTuple):
     """What a run knows of a file of which it knows all documents."""
 
     size: int
-    """In bytes, as the next one when it was listed."""
+    """The size of the file in bytes when it was listed; its time is `mtime_ns`."""
     mtime_ns: int
     document_column: str | None
     name_column: str | None
     num_documents: int
-    """Of this shard."""
+    """How many documents of the file are of this shard."""
     zip_encoding: str | None = None
-    """None as versions wrote it that gave members of zips other names."""
+    """The encoding of names in a zip; None as versions wrote it that gave members of zips other names."""
 
 
 def is_container(path: str) -> bool:
@@ -91,12 +92,12 @@ def is_compressed(path: str) -> bool:
 
 
 def is_member(path: str) -> bool:
-    """Whether it is the address of a document within a file."""
+    """Whether a path is the address of a document within a file."""
     return _NUL in path
 
 
 def is_copied(path: str) -> bool:
-    """Whether a worker reads a copy that it has made: of an object, or of a document within a file."""
+    """Whether a worker reads a copy of the document at this path: of an object, or of a document within a file."""
     return is_member(path) or is_uri(path)
 
 

@@ -45,13 +45,13 @@ _SILENCE_S = 10
 _ATTEMPTS = 5
 _RETRY_S = 30
 _LISTING_S = 3600
-"""A store gives some ten thousand names a second."""
+"""How long a listing may take, in seconds: a store gives some ten thousand names a second."""
 _CHUNK_BYTES = 8 * 2**20
 _CHUNK_WAITS_S = (0.2, 1.0, 3.0)
 _PIECE_BYTES = 64 * 2**20
 _AHEAD_BYTES = 2**20
 _AT_ONCE = 8
-"""Pieces of an object."""
+"""How many pieces of an object are fetched at the same time."""
 _NS = 10**9
 _CHANGED = "the object changed while it was fetched: run again to read it as it is now"
 
@@ -72,9 +72,10 @@ class StoredObject:
     uri: str
     size: int
     mtime_ns: int
-    """In whole seconds, as listings and single answers of some stores differ in the rest; 0 if the store has none."""
+    """When the object was last modified, in whole seconds, as listings and single answers of some stores differ in the
+    rest; 0 if the store has none."""
     doubted: bool = False
-    """Whether its ETag, most often an MD5, is not that of what came."""
+    """Whether the object's ETag, most often an MD5, is not that of the bytes that came."""
 
     @property
     def version(self) -> tuple[int, int]:
@@ -120,8 +121,8 @@ def list_below(text: str, *, recursive: bool = True) -> list[StoredObject]:
 
 
 def asked(ask: Callable[[], _Answer]) -> Future[_Answer]:
-    """What it will return. It is called in a thread, as the stores' clients cannot be stopped, and no signal is handled
-    in the one that waits in them."""
+    """The answer to come of `ask`. It is called in a thread, as the stores' clients cannot be stopped, and no signal is
+    handled in a thread that waits in them."""
     answer: Future[_Answer] = Future()
 
     def run() -> None:
@@ -165,7 +166,7 @@ def fetch(text: str, file: BinaryIO, *, timeout_s: float) -> StoredObject:
 
 
 def fetch_pieces(stored: StoredObject, file: BinaryIO, pieces: Iterable[tuple[int, int]]) -> None:
-    """Write these pieces of the object, each from one byte up to another, to the same places of the file.
+    """Write these pieces of the object, each from one byte up to another, to its place in the file.
 
     Raises NotFoundError, UnreadableError, ChangedError, UsageError; OSError of the file.
     """

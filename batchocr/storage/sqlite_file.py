@@ -19,7 +19,7 @@ class SqliteFile(sqlite3.Connection):
     OperationalError, "interrupted"."""
 
     def __init__(self, path: Path, *, wait_s: float) -> None:
-        """wait_s: for another's lock. Threads may have it in turn. Raises sqlite3.Error."""
+        """wait_s: how long to wait for another's lock. Threads may have the file in turn. Raises sqlite3.Error."""
         _require_ordinary(f"{os.path.realpath(path)}-journal")
         super().__init__(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
         self.set_progress_handler(lambda: time.monotonic() > self._until_s, 1_000_000)  # steps, in some 30 ms
@@ -30,7 +30,8 @@ class SqliteFile(sqlite3.Connection):
         return super().execute(sql, parameters)
 
     def require_only(self, *tables: str) -> None:
-        """Raise DatabaseError if there is anything that these statements do not make, such as a view or a trigger."""
+        """Raise DatabaseError if the file holds anything that these statements do not make, such as a view or a
+        trigger."""
         schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
         with closing(sqlite3.connect(":memory:")) as ours:
             ours.executescript(";".join(tables))

@@ -16,11 +16,11 @@ from typing import Final
 from batchocr.errors import OutputError, UsageError
 
 _ATTEMPTS = 10
-"""To delete the folder, while a fetch that was interrupted may still make a file in it."""
+"""How often deleting the folder is tried, while a fetch that was interrupted may still make a file in it."""
 
 
 _deleted_at_end: Final[set[tuple[int, Path]]] = set()
-"""Folders, each with the process that deletes it: a fork of that does not."""
+"""Folders to be deleted, each with the process that deletes it: a fork of that process does not."""
 
 
 @cache
@@ -45,7 +45,7 @@ def work_folder(work_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def is_private(folder: Path, closed_to: int = stat.S_IRWXG | stat.S_IRWXO) -> bool:
-    """Whether it is a folder of this user, not a link, that lacks these modes. Raises OSError."""
+    """Whether the path is a folder of this user, not a link, that lacks these modes. Raises OSError."""
     at = os.lstat(folder)
     return stat.S_ISDIR(at.st_mode) and at.st_uid == os.geteuid() and not at.st_mode & closed_to
 

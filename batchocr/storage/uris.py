@@ -19,7 +19,7 @@ CREDENTIALS = {
     "abfss": "AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
     "hdfs": "HADOOP_CONF_DIR, KRB5CCNAME",
 }
-"""Each scheme, and where the credentials of its stores come from."""
+"""The schemes of stores, and for each where the credentials of its stores come from."""
 
 _URI = re.compile(rf"({'|'.join(CREDENTIALS)})://", re.IGNORECASE)
 _SECRET = re.compile(
@@ -28,7 +28,7 @@ _SECRET = re.compile(
 
 
 def is_uri(name: str) -> bool:
-    """Whether it names an object in a store, or a prefix, and not a path."""
+    """Whether a name is that of an object in a store, or a prefix, and not a path."""
     return _URI.match(name) is not None
 
 
@@ -37,11 +37,12 @@ class Uri:
     """The parts of a URI."""
 
     scheme: str
-    """In lower case."""
+    """The scheme, in lower case."""
     authority: str
-    """The bucket, or what else the store calls it."""
+    """The bucket, or whatever else the store calls it."""
     key: str
-    """Without leading slashes. It ends in a slash if a prefix is meant, and is empty for the whole store."""
+    """The name of the object, without leading slashes. It ends in a slash if a prefix is meant, and is empty for the
+    whole store."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}/{self.key}"
