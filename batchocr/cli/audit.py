@@ -147,7 +147,7 @@ def _as_text(report: AuditReport) -> Iterator[str]:
 
 
 def _percent(interval: Interval, report: AuditReport) -> str:
-    """The estimate, with its interval if the pages were drawn at random."""
+    """The estimate as percent, with its interval if the pages were drawn at random."""
     if not report.is_sample:
         return f"{interval.estimate:.2%}, on these pages,"
     return f"{interval.estimate:.2%} ({interval.low:.2%}–{interval.high:.2%})"

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _HOW_FAR = "{n_fmt} of {total_fmt}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}]"
 COUNTING = f"{{l_bar}}{{bar}}| {_HOW_FAR}"
-"""The rate is always so many a second, where tqdm turns a slow one over."""
+"""The format of a bar that counts. Its rate is always so many a second, where tqdm turns a slow one over."""
 _LINE_INTERVAL_S = 10.0
 
 
@@ -141,7 +141,8 @@ def has_terminal() -> bool:
 
 
 def progress_on_stderr() -> Progress:
-    """A bar on a terminal. Logs as JSON go through a pipe, which is none."""
+    """How progress is shown on stderr: as a bar on a terminal, else in the log. Logs as JSON go through a pipe, which
+    is no terminal."""
     return ProgressBar() if has_terminal() else ProgressLog()
 
 

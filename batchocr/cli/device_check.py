@@ -24,7 +24,7 @@ class Devices:
     """What was found on the devices of a run."""
 
     found: list[DeviceFound]
-    """Those that can be used, the first of each kind with its kernels."""
+    """The devices that can be used, the first of each kind with its kernels."""
     unusable: dict[str, str]
     """Why a device cannot be used, by its name."""
 
@@ -53,7 +53,7 @@ def check_devices(config: Config, dtype: DType, *, try_bfloat16: bool = False) -
 
 
 def _look_and_try(use: UseDevice, dtype: DType) -> DeviceFound | EngineLoss:
-    """What is found on a device, with its kernels; if trying these ended the engine, with the reason in their place."""
+    """What is found on a device, with its kernels; if trying the kernels ended the engine, the reason."""
     [tried] = _look([replace(use, try_kernels=dtype)])
     if isinstance(tried, DeviceFound) or isinstance(tried.refusal, UsageError):
         return tried

@@ -41,9 +41,9 @@ class Finding:
     name: str
     value: str
     ok: bool | None = None
-    """None if it is neither good nor bad."""
+    """Whether what was checked is good; None if it is neither good nor bad."""
     exit_code: ExitCode = ExitCode.USAGE
-    """Of a run that fails because of it."""
+    """The exit code of a run that fails because of what was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Tried:
 
 
 def try_out(config: Config) -> Tried:
-    """Find the model, or download it, plan a run with it, and load it if it fits."""
+    """Find the model, or download it, plan a run with it, and load the model if it fits."""
     name = "model"
     try:
         with closing(Session(config)) as session:
@@ -168,7 +168,7 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Of the command: 0 if everything works that a run would use."""
+        """The exit code of the command: 0 if everything works that a run would use."""
         failing = (finding.exit_code for finding in self.findings if finding.ok is False)
         return next(failing, ExitCode.DONE)
 
@@ -184,7 +184,7 @@ class Diagnosis:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """One object; times in seconds, memory in bytes."""
+        """The diagnosis as one JSON object; times in seconds, memory in bytes."""
         findings = [{"name": found.name, "value": found.value, "ok": found.ok} for found in self.findings]
         operations = [
             {"devices": each.devices, **asdict(choice)} for each in self.operations for choice in each.choices

@@ -35,7 +35,7 @@ _ADVICE = {
 """What to do about missing figures, by what is wrong with their file."""
 
 _MOST_WORKERS = 8
-"""If nothing else is said: what they draw, one process assembles and writes."""
+"""How many workers draw at most if nothing else is said: one process assembles and writes what they draw."""
 
 _PAGE_NAMES = "{stem}-page-{page}.md"
 _HIDDEN_LINES = "%s not added to PDFs that have invisible text of their own there (see --force-text)"

@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 MAX_SHORT: Final = 15
 """How many options `-h` names."""
 _FEW: Final = 20
-"""Where a command has no more, `-h` says the same as `--help`."""
+"""The number of options up to which a command's `-h` says the same as `--help`."""
 
 USED_MOST: Final = """
 out read like address strict json pages model device overwrite stop-after quiet limit recipe figures text-layer dpi
@@ -20,7 +20,8 @@ cache shard password actors pages-per-task only max-page-error-rate max-degraded
 """The options that people use, first what they use most."""
 
 _NAMES_WIDTH: Final = 28
-"""Letters of an option's names and value that leave its text room beside them; with more, the text begins below."""
+"""The most letters of an option's names and value that leave room for its text beside them; with more, the text begins
+below."""
 _IN_FULL: Final = "batchocr.help_in_full"
 
 
@@ -73,12 +74,12 @@ class Group(TyperGroup):
 
 
 def _write_section(lines: list[str], formatter: Any) -> None:
-    """Its title, then its lines as they are."""
+    """Write a section: its title, then its lines as they are."""
     formatter.write("\n" + "\n  ".join(lines) + "\n")
 
 
 def _write_all(options: Iterable[Any], formatter: Any) -> None:
-    """Every option in its panel, in the order of the panels' first ones."""
+    """Write every option in its panel, in the order of the panels' first options."""
     panels: dict[str, list[tuple[str, str]]] = {}
     for each in options:
         names = " / ".join(_names(names, each) for names in (each.opts, each.secondary_opts) if names)
@@ -90,6 +91,6 @@ def _write_all(options: Iterable[Any], formatter: Any) -> None:
 
 
 def _names(names: Iterable[str], option: Any) -> str:
-    """`-o, --out PATH`."""
+    """The names of an option and what stands for its value, as `-o, --out PATH`."""
     value = "" if option.is_flag else f" {option.metavar}"
     return ", ".join(sorted(names, key=len)) + value

@@ -114,7 +114,7 @@ def _look(found: Found, config: Config) -> Survey:
 
 
 def _remark(survey: Survey, sample: Sample | None, estimate: Estimate | None) -> str:
-    """Why no time is estimated; empty if one is."""
+    """Why no time is estimated; empty if a time is estimated."""
     if estimate is not None:
         return ""
     if not survey.readable_pages:
@@ -154,7 +154,7 @@ def _as_text(survey: Survey, sample: Sample | None, estimate: Estimate | None, r
 
 
 def _measured(survey: Survey) -> list[str]:
-    """Two lines on sizes and text layers of pages; they say it if only a sample of the pages was looked at."""
+    """Two lines on sizes and text layers of pages. If only a sample of the pages was looked at, they say so."""
     distinct = survey.distinct_pages
     sample = "" if survey.measured == distinct else f" (from {survey.measured:,} of {distinct:,} pages)"
     sizes = [

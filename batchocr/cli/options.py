@@ -40,7 +40,7 @@ class Declared:
 
     name: str
     type: Any
-    """Of its field, without None."""
+    """The type of the option's field, without None."""
     default: object
     option: Option
 
@@ -67,7 +67,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def takes_options(*names: str, **changed: Option) -> Callable[[Command], Command]:
-    """Give a command the flags of these options, in place of its parameter `flags`, which gets those that were given.
+    """Give a command the flags of these options. Its parameter `flags` gets those that the user gave.
 
     changed: what the help says about an option that means something else here.
     """

@@ -67,7 +67,7 @@ def stop_on_signals(stop: StopSwitch, config: Config) -> Iterator[None]:
 @contextmanager
 def clear_up_on_signals() -> Iterator[None]:
     """Inside the block, SIGTERM and Ctrl-C raise SystemExit with their exit code, so that what is half written or was
-    fetched is removed; the second one ends the process at once. For commands that can be run again at any time."""
+    fetched is removed; a second signal ends the process at once. For commands that can be run again at any time."""
     asked = False
 
     def end(number: int, _frame: FrameType | None) -> None:

@@ -35,7 +35,7 @@ _WORKER_BYTES = 2 * 2**30
 
 
 def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """All tables, and the INPUTs that are none: a glob that is not quoted puts all but its first match among them.
+    """All tables, and the INPUTs that are no tables: a glob that is not quoted puts all but its first match among them.
 
     Raises UsageError if no INPUT is left.
     """
@@ -55,7 +55,8 @@ def tables_among(tables: Sequence[Path], inputs: Sequence[str]) -> tuple[list[Pa
 
 
 def _is_table(path: Path) -> bool:
-    """Whether batchocr wrote it as a table; also one that is damaged or cannot be read, as reading it will say."""
+    """Whether batchocr wrote the file as a table; also true of one that is damaged or cannot be read, as reading it
+    will say."""
     if not is_folder(path) and not (path.suffix.lower() in TABLE_SUFFIXES and path.is_file()):
         return False
     try:
@@ -77,13 +78,13 @@ class DocumentNow:
     """A document as it is now."""
 
     doc_id: str | None = None
-    """None if the file could not be hashed."""
+    """SHA-256 of the file, hex; None if it could not be hashed."""
     page_count: int | None = None
-    """None if the file could not be opened."""
+    """The pages of the document; None if the file could not be opened."""
     problem: str = ""
-    """Why it could not be hashed or opened."""
+    """Why the file could not be hashed or opened."""
     is_known: bool = True
-    """False if its worker was lost, so that nothing is known of it."""
+    """Whether anything is known of the document: not if the worker that opened it was lost."""
 
 
 def look_at(pool: WorkerPool, timeout_s: float, document: Document) -> DocumentNow:
@@ -109,7 +110,7 @@ class VerifyFinding:
     problem: Problem
     where: str
     page_index: int | None
-    """None if the finding is about a whole document or table."""
+    """The page that the finding is about; None if it is about a whole document or table."""
     message: str
 
     def __str__(self) -> str:
@@ -122,9 +123,9 @@ class _Rows:
     """What the tables say about one document, which may have changed between the reading of two rows."""
 
     by_page: dict[int | None, KnownRow] = field(default_factory=dict)
-    """Under None the row of the document as a whole."""
+    """The rows by page; under None the row of the document as a whole."""
     traits: dict[int | None, Set[Trait]] = field(default_factory=dict)
-    """By page, as far as there are any."""
+    """The traits of the rows by page, as far as there are any."""
 
     @property
     def versions(self) -> set[str]:
@@ -132,8 +133,8 @@ class _Rows:
         return {row.doc_id for row in self.by_page.values() if row.doc_id is not None}
 
     def page_count(self, now: DocumentNow) -> int | None:
-        """How many pages the rows should be of: those of the document itself, if they are of this version; else as many
-        as they say; None if no row says."""
+        """How many pages the rows should be of: as many as the document has now, if they are of this version; else as
+        many as the rows say; None if no row says."""
         if now.page_count is not None and (now.doc_id in self.versions or not self.versions):
             return now.page_count
         counts = [(row.doc_id == now.doc_id, row.page_count) for row in self.by_page.values() if row.page_count]
@@ -149,7 +150,7 @@ class _Rows:
 
     @property
     def is_one_failure(self) -> bool:
-        """Whether the only row is one that says why the document could not be opened."""
+        """Whether the only row is a failure that says why the document could not be opened."""
         return self.by_page.keys() == {None} and self.by_page[None].status == "failed"
 
 
@@ -157,19 +158,20 @@ class Verifier:
     """Compares tables with inputs. What it counts is known once all findings have been taken."""
 
     def __init__(self, outs: Sequence[Path], config: Config, *, by_time: bool = False) -> None:
-        """by_time: what has the size and time that its rows say is taken for the same, and not opened."""
+        """by_time: whether a document that has the size and time that its rows say is taken for the same, and not
+        opened."""
         self.num_rows = 0
         """How many rows there should be."""
         self.by_status: Counter[Status] = Counter()
-        """How many of them are there."""
+        """How many rows there are of each status."""
         self.traits: Counter[Trait] = Counter()
-        """How many of them have each."""
+        """How many rows have each trait."""
         self.num_empty = 0
         """How many `ok` rows have no text but that of page headers and the like."""
         self.in_empty: Counter[str] = Counter()
-        """In how many of them there are blocks of each type, or none at all."""
+        """How many of the empty rows have blocks of each type, or none at all."""
         self.num_uncounted = 0
-        """Of how many documents the pages could not be counted, because they cannot be opened."""
+        """How many documents there are whose pages could not be counted, because they cannot be opened."""
         self.num_by_time = 0
         """How many documents were taken for the same and not opened."""
         self.checked = selection_of(config)
@@ -289,12 +291,13 @@ class Verifier:
         return self._asked_for(document, page_count)
 
     def _asked_for(self, document: Document, page_count: int) -> Sequence[int]:
-        """Those of the document's pages that the run was to read."""
+        """The pages of the document, of so many, that the run was to read."""
         return document.chosen(self._spec.pages(page_count))
 
 
 def _asked_of_shard(metadata: RunMetadata) -> str:
-    """What a run was to read of its shard, as flags; `all` also if that is not known, as verify takes it then."""
+    """What a run was to read of its shard, as flags; `all` also where that is not known, as verify then asks for
+    all."""
     return as_flags({name: value for name, value in (metadata.selection or {}).items() if name != "shard"}) or "all"
 
 
