@@ -22,7 +22,7 @@ _ANSWER_S = 10.0
 _RAYS_ENDINGS = (signal.SIGTERM, 1)
 """Ray's own exit codes for a SIGTERM that comes while it starts."""
 _OBJECT_STORE_BYTES = 100 << 20
-"""Of a Ray that is started here: only items and reports pass through it."""
+"""The bytes of the object store of a Ray that is started here: only items and reports pass through it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Cluster:
     """Where to read, and with how many actors. Raises UsageError."""
 
     address: str | None = None
-    """Of the cluster; `auto`: the one that this machine is of; None: this machine alone."""
+    """The address of the cluster; `auto`: the one that this machine is of; None: this machine alone."""
     pages_per_task: int = PAGES_PER_TASK
     """About how many pages an item has."""
     actors: int | None = None
-    """How many there should be; None: one for each GPU, or one for each node if there are no GPUs."""
+    """How many actors there should be; None: one for each GPU, or one for each node if there are no GPUs."""
 
     def __post_init__(self) -> None:
         for flag, number in (("--pages-per-task", self.pages_per_task), ("--actors", self.actors)):
@@ -43,7 +43,7 @@ class Cluster:
 
 
 def load_ray() -> ModuleType:
-    """The library. Raises UsageError if it is not installed."""
+    """The library Ray. Raises UsageError if it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -124,7 +124,7 @@ class ActorPlan:
 
 def plan_actors(nodes: Sequence[Mapping[str, float]], config: Config, wanted: int | None) -> ActorPlan:
     """The actors to start: one for each GPU, with its share of the cores; without GPUs, one for each node, with all of
-    its cores. nodes: their resources. wanted: how many instead, also on nodes that are yet to come. Raises
+    its cores. nodes: the resources of each. wanted: how many actors instead, also on nodes that are yet to come. Raises
     UsageError."""
     with_gpus = [node for node in nodes if node.get("GPU", 0) >= 1]
     if "," in config.device or ":" in config.device:

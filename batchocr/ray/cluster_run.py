@@ -112,7 +112,8 @@ def _for_actors(config: Config) -> Config:
 
 
 def _metadata(config: Config, begun_in: RunMetadata | None) -> RunMetadata:
-    """That of this run's rows, which have to fit with those that are there; as good as nothing if there are none."""
+    """The metadata of this run's rows, which have to fit with those that are there; as good as nothing if there are
+    none."""
     if begun_in is None:
         return RunMetadata(own_version(), config.model, "", "", {})
     of_model = {name: value for name, value in begun_in.settings.items() if name in _OF_MODEL}
@@ -153,7 +154,7 @@ class ClusterRun:
         self._num_before = self._num_read = self._num_items = 0
         """Rows that earlier runs have read, rows that this one has read, and the items that these were in."""
         self._names: list[str] = []
-        """Of what actors have put, and was not taken in."""
+        """The names of what actors have put and was not taken in."""
         self._bottlenecks: Counter[str] = Counter()
         self._planned_s = 0.0
 

@@ -1,4 +1,4 @@
-"""Of which items actors have died, and whether by themselves or with their machines."""
+"""The deaths of actors: which items they were reading, and whether they died by themselves or with their machines."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Deaths:
 
     def __init__(self, machines: Machines) -> None:
         self._attempts: Counter[int] = Counter()
-        """At an item whose actor died by itself."""
+        """Attempts at an item whose actor died by itself."""
         self._machines = machines
         self._on_lost: Counter[int] = Counter()
         """Attempts at an item whose machine was lost."""
         self._unknown: list[_Death] = []
-        """Those of which Ray may not know yet that the machine was lost."""
+        """The deaths of which Ray may not know yet that the machine was lost."""
         self._died_on: defaultdict[int, set[str]] = defaultdict(set)
         self._read: dict[int, str] = {}
-        """On which machines items were read all the same."""
+        """The machines on which items were read although an actor had died of them."""
 
     def add(self, item: int, machine: str, *, is_preempted: bool, by_itself: bool) -> None:
         """Take note of a death. is_preempted: the machine was taken away. by_itself: it is known that the machine is
@@ -51,7 +51,7 @@ class Deaths:
             self._unknown.append(_Death(item, machine, time.perf_counter()))
 
     def judge(self) -> None:
-        """Decide about those for which Ray has had time to notice that the machine was lost."""
+        """Decide about the deaths for which Ray has had time to notice that the machine was lost."""
         undecided, self._unknown = self._unknown, []
         for death in undecided:
             if not self._machines.is_alive(death.machine):
@@ -71,11 +71,11 @@ class Deaths:
         return "read again" if is_sure else "wait"
 
     def num_died(self, item: int) -> int:
-        """How many actors died while they read it, with their machines or without."""
+        """How many actors died while they read the item, with their machines or without."""
         return self._attempts[item] + self._on_lost[item]
 
     def died_on(self, item: int) -> Set[str]:
-        """On which machines actors died of it, or may have."""
+        """The machines on which actors died of the item, or may have."""
         return {*self._died_on.get(item, ()), *(death.machine for death in self._unknown if death.item == item)}
 
     def was_read(self, item: int, machine: str) -> None:

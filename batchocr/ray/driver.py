@@ -33,10 +33,11 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.5
 _WAIT_NOTICE_S = 60.0
 _IDLE_S = 60.0
-"""An actor that has nothing to read for so long gives its machine back."""
+"""How long an actor with nothing to read keeps its machine."""
 _SLOW = 4.0
 _SLOW_S = 30.0
-"""An item that takes so many times as long as others of its size, and so long, is given to an idle actor, too."""
+"""How long an item has to take at least, and `_SLOW` times as long as others of its size, to be given to an idle actor,
+too."""
 
 
 @dataclass(slots=True)
@@ -48,11 +49,11 @@ class _Actor:
     report: ActorReport
     call: Any = None
     machine: str = ""
-    """The id of its node, once it has said it."""
+    """The id of the actor's node, once the actor has said it."""
     item: Item | None = None
     is_ready: bool = False
     since_s: float = 0.0
-    """When it was given its item, or had read the last one."""
+    """When the actor was given its item, or had read the last one."""
     ready_s: float = 0.0
 
 
@@ -78,9 +79,9 @@ class Driver:
         self.settings: dict[str, Setting] = {}
         self.first_ready_s: float | None = None
         self.machines: Sequence[MachineReport] = ()
-        """Those that were lost or left out."""
+        """The machines that were lost or left out."""
         self.actor_reports: list[ActorReport] = []
-        """Of all actors that were ready, also of those that were lost."""
+        """The reports of all actors that were ready, also of those that were lost."""
         self.num_lost = self.num_given_up = 0
         """Actors that were lost, and items that were given up."""
         self.items = Items(cluster.pages_per_task)
@@ -99,11 +100,11 @@ class Driver:
         self._actors: list[_Actor] = []
         self._waiting: list[Item] = []
         self._said: dict[int, str] = {}
-        """By the numbers of items, what the last actor that died of one said."""
+        """What the last actor that died of an item said, by the item's number."""
         self._failure: Exception | None = None
-        """Why the last one could not start."""
+        """Why the last failed start of an actor failed."""
         self._held: list[Item] = []
-        """Of which actors have died, perhaps with their machines."""
+        """The items of which actors have died, while it is open whether these died with their machines."""
         self._read_s, self._pages_read = 0.0, 0
         """What all items took that were read, and how many pages they were to have."""
 
@@ -186,7 +187,8 @@ class Driver:
                 self._end(actor)
 
     def _slow_item(self) -> Item | None:
-        """An item whose one actor takes far longer than others of its size took; not one of which actors have died."""
+        """An item whose one actor takes far longer than other items of its size took; no item of which actors have
+        died."""
         times = Counter(actor.item.number for actor in self._reading() if actor.item is not None)
         per_page_s = self._read_s / self._pages_read if self._pages_read else math.inf
         for actor in self._reading():
@@ -217,7 +219,7 @@ class Driver:
             self._take(by_call[call])
 
     def _look_at_machines(self, plan: ActorPlan) -> None:
-        """Do without those that were lost or are left out. Raises an error if none is left."""
+        """Do without machines that were lost or are left out. Raises an error if none is left."""
         self._machines.look()
         self._deaths.judge()
         held, self._held = self._held, []
@@ -265,7 +267,7 @@ class Driver:
                 self._read(actor, value)
 
     def _ready(self, actor: _Actor, loaded: Loaded) -> None:
-        """Take note of an actor that can read, unless its rows would not fit with the others."""
+        """Take note of an actor that can read, unless its rows would not fit with those of the others."""
         try:
             self._require_fitting(loaded)
         except OutputMismatchError as error:
@@ -280,7 +282,7 @@ class Driver:
         self.actor_reports.append(actor.report)
 
     def _require_fitting(self, loaded: Loaded) -> None:
-        """Raise OutputMismatchError if rows of this actor would not fit with the others."""
+        """Raise OutputMismatchError if rows of this actor would not fit with the rows of other actors."""
         if loaded.metadata.batchocr_version != own_version():
             raise OutputMismatchError(
                 f"batchocr is {loaded.metadata.batchocr_version} on {loaded.node} and {own_version()} here: install "
@@ -348,11 +350,12 @@ class Driver:
             self._try_again(actor.item)
 
     def _is_unread(self, item: Item) -> bool:
-        """Whether no actor reads an item, which one has lost; none has read it, as that would have ended the others."""
+        """Whether no actor reads an item that one actor has lost; and none has read it, as that would have ended the
+        others."""
         return all(actor.item is not item for actor in self._actors)
 
     def _try_again(self, item: Item) -> None:
-        """Have an item read again, or give it up, as soon as it is known whether actors have died of it."""
+        """Have an item read again, or give it up, as soon as it is known whether its actors have died of it."""
         match self._deaths.next(item.number):
             case "read again":
                 self._waiting.append(item)
@@ -367,7 +370,7 @@ class Driver:
                 self._fail(item, f"it took {num_actors} actors down: {self._said[item.number]}"[:2000])
 
     def _fail(self, item: Item, message: str) -> None:
-        """Put rows that say that the item crashed; those that are there from an earlier run stay."""
+        """Put rows that say that the item crashed; rows from an earlier run stay."""
         assert self._metadata is not None
         self.num_given_up += 1
         rows = [*item.failed_rows(Failure("crashed", message), attempts=self._deaths.num_died(item.number))]
@@ -384,7 +387,7 @@ class Driver:
 
 
 def _in_a_line(error: Exception) -> str:
-    """What an error says. Ray's are pages long, with advice about Ray."""
+    """What an error says, in one line: errors of Ray are pages long, with advice about Ray."""
     if isinstance(error, BatchOcrError):
         return str(error)
     lines = [line.strip() for line in str(error).partition("Some common causes")[0].splitlines() if line.strip()]
@@ -393,5 +396,5 @@ def _in_a_line(error: Exception) -> str:
 
 
 def _by_size(item: Item) -> tuple[int, int]:
-    """The order in which items wait: the last one is read first."""
+    """The sort key of items that wait: the last one is read first."""
     return item.num_pages, -item.number

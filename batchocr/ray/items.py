@@ -27,14 +27,14 @@ class Item:
 
     number: int
     documents: Sequence[Document]
-    """In the order of the input, those of which only some pages are to be read with these."""
+    """The documents in the order of the input, with those of which only some pages are to be read."""
     num_pages: int
-    """As far as can be told."""
+    """The pages to be read, as far as can be told."""
     row: KnownRow | None = None
-    """One that was read of the one document, of which these are other pages."""
+    """A row that was read of the item's one document, of which these are other pages."""
 
     def failed_rows(self, failure: Failure, *, attempts: int) -> Iterator[PageResult]:
-        """Yield all of its rows, failed, but for those of pages of which an earlier run has rows."""
+        """Yield all rows of the item, failed, but for rows of pages of which an earlier run has rows."""
         for document in self.documents:
             if document.pages is None:
                 size, mtime_ns = version_of(document)
@@ -51,20 +51,20 @@ def _failed(source: str, page_index: int | None, failure: Failure, attempts: int
 
 
 def _of_version(row: PageResult, read: KnownRow) -> PageResult:
-    """The row as one of the file that was read."""
+    """The row as a row of the file that was read."""
     size, mtime_ns = read.version
     return replace(row, doc_id=read.doc_id, page_count=read.page_count, file_bytes=size, file_mtime_ns=mtime_ns)
 
 
 class Items:
-    """Makes items. pages_per_item: about how many pages they should have."""
+    """Makes items out of documents. pages_per_item: about how many pages an item should have."""
 
     def __init__(self, pages_per_item: int) -> None:
         self._pages_per_item = pages_per_item
         self._number = 0
 
     def of(self, documents: Documents, sizes: NDArray[np.int64]) -> list[Item]:
-        """The items of whole documents, in their order. sizes: of their files, in bytes."""
+        """The items of whole documents, in the documents' order. sizes: of the files, in bytes."""
         pages = np.where(documents.end_in(*_OF_MANY_PAGES), 1 + np.maximum(sizes, 0) // _PAGE_BYTES, 1)
         numbers = (np.cumsum(pages) - pages) // self._pages_per_item
         starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()

@@ -18,14 +18,14 @@ from typing import Any, Literal
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES = 3
-"""A machine on which so many actors in a row could not start is left out; and as long as none was ready anywhere, so
-many machines on which one could not end the run."""
+"""How many actors in a row that cannot start on a machine have it left out; and, as long as none was ready anywhere,
+how many machines on which one could not start end the run."""
 _MAX_DEADLY_ITEMS = 3
-"""A machine on which actors died of so many items that were then read on others is left out."""
+"""The number of items that leave a machine out if actors died of them there and others then read them elsewhere."""
 _ADDRESS = re.compile(r"\bip[=:] ?([0-9a-f.:]+)")
 _LOOK_S = 1.0
 _HEALTH_CHECK_S = 120.0
-"""If Ray does not say how long it takes."""
+"""How long Ray takes to find that a machine was lost, if it does not say so."""
 
 Fate = Literal["left out", "lost"]
 
@@ -48,7 +48,7 @@ class Machines:
         self.noticed_s = _health_check_s(ray)
         """How long Ray may take to notice that a machine was lost."""
         self.own = str(ray.get_runtime_context().get_node_id())
-        """That of the driver, which is there."""
+        """The id of the driver's machine, which is there."""
         self._ray = ray
         self._nodes: dict[str, dict[str, Any]] = {}
         self.looked_s = 0.0
@@ -56,7 +56,7 @@ class Machines:
         self._failures: defaultdict[str, int] = defaultdict(int)
         self._deadly: defaultdict[str, set[int]] = defaultdict(set)
         self._used: set[str] = set()
-        """Those on which there was an actor."""
+        """The machines on which there was an actor."""
         self._lost: set[str] = set()
         self.look()
 
@@ -72,11 +72,11 @@ class Machines:
         self._lost |= lost
 
     def name(self, machine: str) -> str:
-        """What its users call it; empty if it is not known."""
+        """What the users of a machine call it; empty if that is not known."""
         return str(self._nodes.get(machine, {}).get("NodeManagerHostname", ""))
 
     def is_alive(self, machine: str) -> bool:
-        """Whether Ray takes it for alive, which it may do for `noticed_s` after it was lost."""
+        """Whether Ray takes the machine for alive, which it may do for `noticed_s` after the machine was lost."""
         return bool(self._nodes.get(machine, {}).get("Alive", False))
 
     @property
@@ -85,12 +85,12 @@ class Machines:
         return [self._nodes[machine]["Resources"] for machine in self._alive() - self.left_out]
 
     def are_left(self, needed: Mapping[str, float]) -> bool:
-        """Whether there is one that has what an actor needs and is not left out, or none at all yet."""
+        """Whether a machine that has what an actor needs is not left out, or there is no such machine yet."""
         able = {machine for machine in self._alive() if _has(self._nodes[machine]["Resources"], needed)}
         return not able or bool(able - self.left_out)
 
     def are_there(self, needed: Mapping[str, float]) -> bool:
-        """Whether one that is alive and not left out has what an actor needs, though others may use it."""
+        """Whether a machine that is alive and not left out has what an actor needs, though others may use it."""
         return any(_has(resources, needed) for resources in self.resources)
 
     def _alive(self) -> set[str]:
@@ -98,12 +98,13 @@ class Machines:
 
     @property
     def num_failing(self) -> int:
-        """On how many of those that are alive actors failed; each that failed where nobody knows counts for one."""
+        """How many of the machines that are alive actors failed on; each actor that failed where nobody knows counts
+        for one."""
         known = sum(self.is_alive(machine) for machine in self._failures)
         return known + self._failures.get("", 0)
 
     def selector(self) -> dict[str, str]:
-        """What keeps Ray from starting an actor on those that are left out; others may still come."""
+        """What keeps Ray from starting an actor on machines that are left out; others may still come."""
         return {"ray.io/node-id": f"!in({','.join(sorted(self.left_out))})"} if self.left_out else {}
 
     def use(self, machine: str) -> str:
@@ -112,7 +113,8 @@ class Machines:
         return self.name(machine)
 
     def of_error(self, error: Exception) -> str:
-        """The one that Ray names in an error by its address; empty if it names none, or several have that."""
+        """The machine that Ray names in an error by its address; empty if it names none, or several have that
+        address."""
         found = _ADDRESS.search(str(error))
         at = [machine for machine, node in self._nodes.items() if found and node.get("NodeManagerAddress") == found[1]]
         return at[0] if len(at) == 1 else ""

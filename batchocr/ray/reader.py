@@ -42,7 +42,7 @@ class Loaded:
 
     node: str
     metadata: RunMetadata
-    """What its rows depend on."""
+    """The metadata of the actor's rows: what they depend on."""
     settings: dict[str, Setting]
 
 
@@ -51,16 +51,16 @@ class ItemRead:
     """What was read of an item."""
 
     name: str = ""
-    """That of what was put; empty if there are no rows."""
+    """The name of what was put; empty if there are no rows."""
     report: Report | None = None
     rows: Counter[Status] = field(default_factory=Counter)
-    """By what became of them."""
+    """How many rows have each status."""
     rest: tuple[Document, ...] = ()
     """What is left, as there are more pages than were to be read."""
     row: KnownRow | None = None
-    """One of those that were read of the first of these, if that was begun."""
+    """A row that was read of the first document of `rest`, if that was begun."""
     said: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    """Warnings, each with the fields of its event."""
+    """The warnings that the actor would log, each with the fields of its event."""
 
 
 class Reader:

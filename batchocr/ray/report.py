@@ -11,7 +11,7 @@ from batchocr.job.stats.report import TableReport, ratio
 from batchocr.ray.machines import MachineReport
 
 _WAITS = 0.1
-"""If actors were idle for more than this share of the time, idle actors are the bottleneck."""
+"""The share of the time from which on idle actors are the bottleneck."""
 
 
 @dataclass(slots=True)
@@ -22,10 +22,10 @@ class ActorReport:
     items: int = 0
     pages_read: int = 0
     busy_seconds: float = 0.0
-    """From being given an item to its being put, of all items."""
+    """How long all items took together, each from being given to the actor to its being put."""
     ready_seconds: float = 0.0
     pages_per_second: float = 0.0
-    """While it was busy."""
+    """The pages/s that the actor read while it was busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +33,16 @@ class ClusterReport(TableReport):
     """What came of a run on a cluster. The work begins with the first actor that was ready."""
 
     plan_seconds: float
-    """Until it was known what is to be read."""
+    """How long it took until it was known what is to be read."""
     driver_cpu_seconds: float
-    """Of this process, for the whole run."""
+    """The CPU time of the driver's process, for the whole run."""
     items_read: int
     items_given_up: int
-    """Those whose rows say `crashed`."""
+    """Items whose rows say `crashed`."""
     actors: tuple[ActorReport, ...]
     actors_lost: int
     machines: tuple[MachineReport, ...]
-    """Those that the run did without from some moment on."""
+    """The machines that the run did without from some moment on."""
 
     def to_text(self) -> str:
         """The report in a few lines."""
@@ -68,7 +68,7 @@ class ClusterReport(TableReport):
 
 
 def name_bottleneck(said: Counter[str], actors: Sequence[ActorReport]) -> str:
-    """One line on what limits the rate. said: by what actors say of themselves, how many pages they read."""
+    """One line on what limits the rate. said: how many pages were read by actors, by what these say limits them."""
     if not said:
         return "none: no page was read in this run"
     waited = 1 - ratio(sum(actor.busy_seconds for actor in actors), sum(actor.ready_seconds for actor in actors))
