@@ -34,7 +34,8 @@ ShowProgress = Callable[[RunProgress], object]
 
 
 class Ocr:
-    """A loaded model. Its options are those of the command line, with underscores for dashes, and `recipe`.
+    """A loaded model to read documents with. Its options are those of the command line, with underscores for dashes,
+    and `recipe`.
 
     The model is in engine processes, one for each device. They end with `close`, and with this process however it ends.
     A fork of this process leaves them alone and may make an Ocr of its own.
@@ -155,7 +156,7 @@ def run_with(
 
 
 def config_of(options: Options) -> Config:
-    """The Config of keyword arguments, one of which may be `recipe`. Raises UsageError."""
+    """The Config of keyword arguments; `recipe` may be one of them. Raises UsageError."""
     recipe = options.pop("recipe", None)
     return make_config(options, None if recipe is None else os.fspath(recipe))
 
@@ -204,6 +205,6 @@ def _as_input(given: Any) -> str | Document:
 
 
 def _is_named(given: Any) -> bool:
-    """Whether it is a document in memory: a pair of a name and a content. A tuple of two paths is not."""
+    """Whether what was given is a document in memory: a pair of a name and a content. A tuple of two paths is not."""
     is_pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
     return is_pair and not isinstance(given[1], str | os.PathLike | tuple)

@@ -55,7 +55,7 @@ DEFAULT_MODEL = "opendatalab/MinerU2.5-Pro-2605-1.2B"
 _IN_ENVIRONMENT = ("model", "cache", "password")
 """The options that may be given as an environment variable, such as BATCHOCR_MODEL."""
 _READABLE_DPI = 72
-"""With less, letters of a usual size are a few pixels high."""
+"""The resolution below which letters of a usual size are a few pixels high."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,18 +63,18 @@ class Option:
     """What `--help` and docs/options.md say about a field of Config."""
 
     panel: str
-    """The part of the help in which it stands."""
+    """The part of the help in which the option stands."""
     help: str
     metavar: str = ""
-    """What stands for its value; a bool and a choice have none."""
+    """What stands for the option's value in the help; a bool and a choice have none."""
     default: str = ""
-    """Shown as its default, if the field's own default would say nothing."""
+    """The default that the help shows, if the field's own default would say nothing."""
     also: Any = None
     """A second type in which a value may be given."""
     short: str = ""
     """A shorter way to write the flag."""
     per_call: bool = False
-    """Whether each call of an Ocr may choose it, because nothing that is loaded depends on it."""
+    """Whether each call of an Ocr may choose the option, because nothing that is loaded depends on it."""
 
 
 INPUT, MODEL, GENERATION, SIZES = "What to read", "Model", "Generation", "Batch sizes"
@@ -87,7 +87,7 @@ RECIPE = Option(
     "FILE",
     also=os.PathLike[str],
 )
-"""The one option that is no field of Config, as it sets them."""
+"""The one option that is no field of Config, as it sets such fields."""
 
 
 @dataclass(
@@ -309,7 +309,7 @@ class Config:
             also=str,
         ),
     ] = None
-    """In bytes."""
+    """The memory limit of a worker, in bytes."""
 
     resume: Annotated[bool, Option(CONTINUING, "Continue an unfinished output, or refuse to.", per_call=True)] = True
     overwrite: Annotated[
@@ -346,7 +346,7 @@ class Config:
             per_call=True,
         ),
     ] = None
-    """In seconds."""
+    """How long the run lasts at most, in seconds."""
     page_timeout: Annotated[
         Seconds,
         Option(
@@ -356,7 +356,7 @@ class Config:
             per_call=True,
         ),
     ] = 60.0
-    """In seconds."""
+    """How long a worker may take for one thing, in seconds."""
     max_page_error_rate: Annotated[
         Rate, Option(RUN, "Exit with 3 if a larger share of the rows failed.", "F", per_call=True)
     ] = 0.05

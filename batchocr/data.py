@@ -24,7 +24,7 @@ TextLayerUse = Literal["off", "check", "trust"]
 OrientationUse = Literal["off", "check", "turn"]
 FigureUse = Literal["skip", "read"]
 Encoding = Literal["png", "jpeg", "pixels"]
-"""Of a picture; `pixels`: rows of RGB."""
+"""How a picture is encoded; `pixels`: rows of RGB."""
 TextSource = Literal["model", "page"]
 
 # A worker that a hostile document has taken over says what it likes: `processes/channel` refuses what does not fit.
@@ -34,7 +34,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 MAX_PAGES: Final = 1 << 20
-"""No document has more: what is made of one may have an entry for each page before its last."""
+"""The most pages of a document: what is made of one may have an entry for each page before its last."""
 PageNumber = Annotated[int, Field(ge=0, le=MAX_PAGES)]
 
 Box: TypeAlias = tuple[float, float, float, float]
@@ -70,7 +70,8 @@ class Document:
     """A file of the input, a document within one, or an entry of the input that is neither (see `problem`)."""
 
     path: str
-    """For the file system, the URI of an object in a store, or an address within a file (`storage/members`)."""
+    """Where the document is: a path for the file system, the URI of an object in a store, or an address within a file
+    (`storage/members`)."""
     source: str
     """Where the file is under its INPUT, `/`-separated: the stable name in rows and in the journal."""
     problem: Failure | None = None
@@ -78,14 +79,15 @@ class Document:
     held: object = None
     """What has to live as long as this, because `path` leads to it."""
     size: int | None = None
-    """Of an object, or a document within a file, in bytes, from its listing; None for a file."""
+    """The size of an object, or of a document within a file, in bytes, from its listing; None for a file."""
     mtime_ns: int | None = None
-    """Likewise."""
+    """When an object, or a document within a file, was last modified, in ns since 1970, from its listing; None for a
+    file."""
     pages: Set[int] | None = None
-    """The only ones of it that are read, by index; None for those that the run asks for."""
+    """The only pages of the document that are read, by index; None for those that the run asks for."""
 
     def chosen(self, pages: Sequence[int]) -> Sequence[int]:
-        """Those of the pages that are to be read of it."""
+        """The pages, among these, that are to be read of the document."""
         return pages if self.pages is None else [page for page in pages if page in self.pages]
 
 
@@ -105,18 +107,18 @@ class Glyph:
     """A letter as a PDF draws it; px of the page's image, y downwards."""
 
     text: str
-    """What it says; U+FFFD if that is unknown, or if it is not plain."""
+    """The letter; U+FFFD if it is unknown, or if the glyph is not plain."""
     x: float
-    """Where it begins on its baseline; `y` likewise."""
+    """Where the glyph begins on its baseline; `y` is how far down that is."""
     y: float
     advance: float
-    """Its width."""
+    """The width that the glyph takes in its line."""
     size: float
-    """Of its font."""
+    """The size of the glyph's font."""
     box: Box
-    """x0, y0, x1, y1 of its ink; of a space, without any extent."""
+    """x0, y0, x1, y1 of the glyph's ink; of a space, without any extent."""
     font: int = 0
-    """The number of its font among those of the page."""
+    """The number of the glyph's font among those of the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,22 +126,23 @@ class Page:
     """A page with its pixels."""
 
     image: Image.Image
-    """RGB."""
+    """The page's image, RGB."""
     dpi: float | None
-    """As rendered, after the long side was capped; None for image files."""
+    """The resolution as rendered, after the long side was capped; None for image files."""
     lost: str | None = None
     """What of the page could not be drawn, in words; None if nothing is known to be missing."""
     doubt: str | None = None
-    """Why some of it may not be read though all of it was drawn, in words; None if nothing is known to be hard."""
+    """Why some of the page may not be read though all of it was drawn, in words; None if nothing is known to be
+    hard."""
     words: tuple[PlacedWord, ...] = ()
     """The page's own text; empty if it has none."""
     letters_run: LettersRun = NO_LETTERS
-    """How the letters of its own text run."""
+    """How the letters of the page's own text run."""
     glyphs: tuple[Glyph, ...] = ()
-    """The letters of its own text as they are drawn, if it is to be taken where it is plain."""
+    """The letters of the page's own text as they are drawn, if that text is to be taken where it is plain."""
     again: Callable[[], Page | None] | None = None
-    """Draws the page once more, with its glyphs; None if it has no text that could stand in for an answer. It returns
-    None where that fails."""
+    """What draws the page once more, with its glyphs; None if the page has no text that could stand in for an answer.
+    It returns None where that fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +150,10 @@ class PageSeen:
     """A page that was looked at and not read."""
 
     width: Annotated[int, Field(ge=0, le=1 << 20)]
-    """In px as it would be drawn; `height` likewise."""
+    """The width of the page as it would be drawn, in px."""
     height: Annotated[int, Field(ge=0, le=1 << 20)]
     characters: Annotated[int, Field(ge=0, le=1 << 40)] = 0
-    """Of its own text, white space left out; 0 if it has none, as images and scans."""
+    """The characters of the page's own text, white space left out; 0 if it has none, as images and scans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +179,15 @@ class Sampling:
     frequency_penalty: Annotated[float, Field(ge=0, le=10)] = 0.0
     no_repeat_ngram_size: Annotated[int, Field(ge=0, lt=2**31)] = 0
     loop_check: LoopCheck = "at_once"
-    """When an answer that goes in circles ends with `repetition`: at once; only when it has reached its limit, because
-    a table with many equal cells looks like a loop; or never."""
+    """When an answer that goes in circles is ended with `repetition`: at once; only when it has reached its limit,
+    because a table with many equal cells looks like a loop; or never."""
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] = 1.0
-    """Divides the scores of tokens that are in the prompt or the answer, if positive; multiplies the others. 1 switches
-    it off."""
+    """The factor that divides the scores of tokens that are in the prompt or the answer, if the scores are positive,
+    and multiplies negative ones. 1 switches it off."""
 
     @property
     def has_rules(self) -> bool:
-        """Whether any score depends on the tokens before it."""
+        """Whether any score depends on the tokens before the one to be chosen."""
         rules = self.presence_penalty or self.frequency_penalty or self.no_repeat_ngram_size
         return bool(rules) or self.repetition_penalty != 1
 
@@ -200,8 +203,8 @@ class Request:
     """(height, width) in px to which the image is resized first, without keeping its aspect ratio; None leaves it as it
     is. The model's own resize to its patch grid follows."""
     round: int = 0
-    """0 for a page's first question, then 1, …; the engine prefers later rounds, so that pages already begun are
-    finished first."""
+    """The round of the question: 0 for a page's first, then 1, …; the engine prefers later rounds, so that pages
+    already begun are finished first."""
     detector: str = ""
     """The fingerprint of the layout detector that is asked in place of the model, whose answer is what
     `pages/protocol/detected_layout.py` reads; prompt and sampling mean nothing then. Empty for the model."""
@@ -216,9 +219,10 @@ class Completion:
     image_tokens: int
     output_tokens: int
     mean_probability: float
-    """Of the chosen tokens, from the logits before penalties; the end token counts, so even an empty answer has it."""
+    """The mean probability of the chosen tokens, from the logits before penalties; the end token counts, so even an
+    empty answer has it."""
     min_logprob: float
-    """Of the same tokens."""
+    """The least log probability of the chosen tokens, from the logits before penalties."""
     error: str | None = None
     """Why the engine could not run the request; the other fields then mean nothing."""
 
@@ -239,24 +243,27 @@ class Block:
     bbox: tuple[Finite, Finite, Finite, Finite]
     """x0, y0, x1, y1 as shares of the page, origin at the top left."""
     angle: Int64 | None
-    """By how many degrees it lies turned clockwise on the page: 0, 90, 180 or 270; None if the model gave none."""
+    """By how many degrees the block lies turned clockwise on the page: 0, 90, 180 or 270; None if the model gave
+    none."""
     content: str | None
-    """Text, HTML for tables, LaTeX for formulas; for a figure that was read, a chart's table in Markdown, a flowchart
-    in Mermaid or the text in it, else its description; None for blocks that are not read. A table that could not be
-    parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the block."""
+    """What the block says: text, HTML for tables, LaTeX for formulas; for a figure that was read, a chart's table in
+    Markdown, a flowchart in Mermaid or the text in it, else its description; None for blocks that are not read. A table
+    that could not be parsed has what the model wrote, seldom HTML; the row is degraded, and its message names the
+    block."""
     merge_prev: bool = False
-    """Whether it continues the block before it."""
+    """Whether the block continues the block before it."""
     confidence: Finite | None = None
     min_logprob: Finite | None = None
     tokens: Int64 | None = None
-    """Of the model's answer."""
+    """The tokens of the model's answer for the block."""
     finish_reason: FinishReason | None = None
     text_source: TextSource | None = None
-    """`model`; `page`, the PDF's own text, with `--text-layer trust`; None for blocks that are not read."""
+    """Where the content is from: `model`; `page`, the PDF's own text, with `--text-layer trust`; None for blocks that
+    are not read."""
     sub_type: str | None = None
-    """Of a figure that was read, its kind in the model's words."""
+    """The kind of a figure that was read, in the model's words."""
     description: str | None = None
-    """Of a figure that was read, a sentence about it."""
+    """A sentence about a figure that was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +294,11 @@ class OutlineEntry:
     """An entry of a PDF's outline."""
 
     level: Annotated[int, Field(gt=0, lt=2**31)]
-    """From 1."""
+    """The level of the entry, from 1."""
     title: str
     page_index: Annotated[int, Field(ge=0, lt=2**63)]
     y: Share | None = None
-    """How far down the page it leads, as a share of the page's height; None if only to the page."""
+    """How far down the page the entry leads, as a share of the page's height; None if only to the page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +306,9 @@ class Additions:
     """What a PDF that can be searched is given beside its text."""
 
     outline: tuple[OutlineEntry, ...] = ()
-    """For a PDF that has none."""
+    """The outline to give a PDF that has none."""
     language: str = ""
-    """A BCP 47 tag; '' for none."""
+    """The language of the text as a BCP 47 tag; '' for none."""
     force_text: bool = False
     """Whether to add text also where a page has text of its own."""
 
@@ -313,9 +320,9 @@ class SearchableMade:
     num_hidden_lines: int = 0
     """Lines left out because the page has invisible letters of its own there."""
     is_signed: bool = False
-    """Whether it is a copy, as a change would end what its signature says."""
+    """Whether the PDF is a mere copy, as a change would end what its signature says."""
     lacks_room: bool = False
-    """Whether it could not be written because a disk is full."""
+    """Whether the PDF could not be written because a disk is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,24 +332,24 @@ class PageResult:
     source: str
     """The document, as in Document."""
     page_index: PageNumber | None
-    """None for a document that could not be opened, or has no pages."""
+    """The index of the page, from 0; None for a document that could not be opened, or has no pages."""
     status: Status
     doc_id: str | None = None
     """SHA-256 of the file, hex."""
     page_count: PageNumber | None = None
-    """Of the document."""
+    """The number of pages of the document."""
     width: int | None = None
-    """Of the page's image, in px."""
+    """The width of the page's image, in px."""
     height: int | None = None
     dpi: Finite | None = None
-    """At which it was drawn; None for image files."""
+    """The resolution at which the page was drawn; None for image files."""
     error_kind: ErrorKind | None = None
     error_message: str | None = None
     """Why the page failed, or was not read in full."""
     markdown: str | None = None
     blocks: tuple[Block, ...] = ()
     image_tokens: int = 0
-    """Of all questions about the page."""
+    """The image tokens of all questions about the page."""
     output_tokens: int = 0
     ink_outside: Finite | None = None
     """The share of the page's ink that no block covers; None where nobody can tell."""
@@ -359,17 +366,18 @@ class PageResult:
     """The share of the ink in blocks, page headers and the like left out, that lies in figures that were not read; None
     where there is none."""
     writing_in_figures: Finite | None = None
-    """The share of the same ink that lies in figures that look like lines of writing."""
+    """The share of the ink in blocks, page headers and the like left out, that lies in figures that look like lines of
+    writing."""
     layout_confidence: Finite | None = None
-    """Of the layout's answer, as a block has it of its own."""
+    """The confidence of the layout's answer, as each block has one of its own."""
     layout_min_logprob: Finite | None = None
     attempts: int = 1
     """How often the page was tried, over all runs; 0 if it was not, as when the row is a copy of another."""
     file_bytes: int | None = None
-    """Size of the document's file, or of the document within one, when it was read; None for a document in memory, like
-    the next one."""
+    """Size of the document's file, or of the document within one, when it was read; None for a document in memory, as
+    is `file_mtime_ns`."""
     file_mtime_ns: int | None = None
-    """When it had last been modified then, in ns since 1970."""
+    """When the document had last been modified when it was read, in ns since 1970."""
 
     @classmethod
     def of(cls, source: str, page_index: int | None, reading: Reading) -> Self:
@@ -409,7 +417,7 @@ def counted(number: int, noun: str) -> str:
 
 
 _JOINED: Final = re.compile("\u200d.|.[\u200d\u1160-\u11ff\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]", re.DOTALL)
-"""Two characters of one letter: of a Korean syllable, or of an emoji."""
+"""Two characters that belong to one letter: of a Korean syllable, or of an emoji."""
 
 _HALVES_OF_FLAGS: Final = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 

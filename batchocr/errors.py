@@ -41,7 +41,7 @@ class ExitCode(IntEnum):
 
 
 class BatchOcrError(Exception):
-    """The base class of them all."""
+    """The base class of all errors of batchocr."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
     """What the command ends with."""
@@ -93,7 +93,7 @@ class PageError(BatchOcrError):
     """One page or one document cannot be read."""
 
     error_kind: ClassVar[ErrorKind] = "internal"
-    """What its row says."""
+    """The kind of error that the row says."""
 
 
 class NotFoundError(PageError):
@@ -101,7 +101,7 @@ class NotFoundError(PageError):
 
 
 class NoBucketError(NotFoundError):
-    """There is no such bucket in a store."""
+    """The store has no such bucket."""
 
 
 class AbsentError(PageError):
@@ -133,7 +133,7 @@ class DamagedError(PageError):
 
 
 class ChangedError(PageError):
-    """The file is not the one any more that the row would speak of."""
+    """The file is no longer the one that the row would speak of."""
 
     error_kind = "changed"
 

@@ -23,7 +23,7 @@ JOB_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _ROOT = Path("/")
 """Where /proc and /sys are found."""
 _BFLOAT16_UNITS = {"amx_bf16", "avx512_bf16", "bf16"}
-"""As Linux calls them among a CPU's flags, the last one on ARM."""
+"""The flags of CPUs that compute in bfloat16, as Linux calls them, the last one on ARM."""
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in every libc
 
 
@@ -94,7 +94,7 @@ def cores_of_nodes() -> list[set[int]]:
 
 
 def _numbers_in(text: str) -> Iterator[int]:
-    """Those in a list of the kernel's, as 0-3,8."""
+    """The numbers in a list of the kernel's, such as 0-3,8."""
     for part in text.split(","):
         first, _, last = part.partition("-")
         yield from range(int(first), int(last or first) + 1)

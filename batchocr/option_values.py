@@ -24,12 +24,12 @@ _SIZE = re.compile("([0-9]+)([MG])")
 _UNITS = {"M": 2**20, "G": 2**30}
 
 LEAST_WORKER_BYTES = 256 << 20
-"""A worker that has not opened anything yet takes 70 MB."""
+"""The least memory limit of a worker: one that has not opened anything yet takes 70 MB."""
 MOST_WORKER_BYTES = 4 << 30
-"""The largest image that is decoded at all takes 2.3 GB."""
+"""The memory that a worker needs at most: the largest image that is decoded at all takes 2.3 GB."""
 
 ZIP_ENCODING = "cp437"
-"""That of MS-DOS, which the format names. Source: APPNOTE.TXT, appendix D."""
+"""The encoding of MS-DOS, which the zip format names. Source: APPNOTE.TXT, appendix D."""
 
 _PAGE = "(r?)([1-9][0-9]{0,8})"
 _PART = re.compile(f"{_PAGE}(?:-{_PAGE})?")
@@ -42,15 +42,15 @@ class PageSpec:
     ranges: tuple[tuple[int, int], ...]
 
     def pages(self, page_count: int) -> Sequence[int]:
-        """Return the 0-based indices of these pages, ascending, each once; those that do not exist are left out."""
+        """Return the 0-based indices of the named pages, ascending, each once; pages that do not exist are left out."""
         ends = [(_index(first, page_count), _index(last, page_count) + 1) for first, last in self.ranges]
         chosen = [range(max(start, 0), min(stop, page_count)) for start, stop in ends]
         return chosen[0] if len(chosen) == 1 else sorted(set().union(*chosen))
 
 
 def parse_page_spec(spec: str | None) -> PageSpec:
-    """Return the pages that `spec` names; all without one. Raises UsageError, which quotes the part that cannot be
-    read."""
+    """Return the pages that `spec` names; all pages if it is None. Raises UsageError, which quotes the part that cannot
+    be read."""
     if spec is None:
         return PageSpec(((1, -1),))
     return PageSpec(tuple(_parse_part(part.strip()) for part in spec.split(",")))
@@ -143,7 +143,7 @@ def _checked_device(device: str) -> str:
 
 
 def _checked_encoding(name: str) -> str:
-    """The one name of an encoding that has several."""
+    """The name that stands for all names of an encoding."""
     with suppress(LookupError, UnicodeError):
         if b"a/\\u0041".decode(name, "surrogateescape") == "a/\\u0041":
             return codecs.lookup(name).name
