@@ -81,6 +81,7 @@ class WeightReader:
 
 
 def _renamed(name: str, names: Renaming) -> str:
+    """The name that the model asks for. The number of a layer, N in `names`, stays."""
     number = next(filter(str.isdigit, name.split(".")), "")
     of_any = name.replace(f".{number}.", ".N.", 1)
     ours = next((ours + of_any.removeprefix(stored) for stored, ours in names if of_any.startswith(stored)), of_any)
