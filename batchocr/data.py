@@ -308,7 +308,7 @@ class Additions:
     outline: tuple[OutlineEntry, ...] = ()
     """The outline to give a PDF that has none."""
     language: str = ""
-    """The language of the text as a BCP 47 tag; '' for none."""
+    """The language that the PDF is marked with, as a BCP 47 tag, as the user gave it; '' for none."""
     force_text: bool = False
     """Whether to add text also where a page has text of its own."""
 

@@ -107,8 +107,9 @@ def tag_of(out: Path) -> str:
 
 
 def read_record(out: Path) -> Record | None:
-    """The record of the table at `out`, which is no single file of Parquet; None if there is none of ours. Raises
-    OutputError if it is damaged, OutputMismatchError if a later version wrote it."""
+    """Read the record of a folder or a `.jsonl` file at `out`: the run's metadata, and the parts that the table has.
+    None if there is none, or it is not ours; a Parquet file has none. Raises OutputError if it is damaged,
+    OutputMismatchError if a later version wrote it."""
     folder, layout = layout_of(out)
     found = DiskPlace(folder).get(layout.record)
     return None if found is None else parse_record(found[0], folder / layout.record, layout.table)

@@ -300,8 +300,8 @@ def _prepared(password: str) -> str:
 
 
 def _as_utf8(password: str) -> str:
-    """What MuPDF writes as the password's UTF-8, which many programs take for ciphers that want PDFDocEncoding. Of the
-    bytes, 9F and AD have no letter there. Source: PDF 1.7, annex D."""
+    """The text that MuPDF, which writes it as PDFDocEncoding, turns into the password's UTF-8 bytes: many programs take
+    these for ciphers that want PDFDocEncoding. Bytes 9F and AD have no letter in it. Source: PDF 1.7, annex D."""
     return password.encode().decode("latin-1").translate(_PDF_DOC_ENCODING)
 
 

@@ -13,7 +13,8 @@ from typing import Final
 _UP_TO_BRACE: Final = re.compile(r"(?:[^}\\]+|\\.|\\\Z)+", re.DOTALL)
 """What a list may stretch over. Each function goes through these once: many braces take no quadratic time."""
 _VALUE: Final = re.compile(r"(?<=[A-Za-z]{2})=|=(?=[\"'])")
-"""Where an attribute of two letters or more, or one in quotes, gets its value; `i=1` below a sum does nothing."""
+"""The `=` of an attribute that could do something: behind a name of two letters or more, or before a quote. Not that of
+`i=1` below a sum."""
 _BRACE: Final = re.compile(r"(?<!\\)((?:\\\\)*)\{")
 _FREE_BRACE: Final = re.compile(r"(?<![\\\w^}])((?:\\\\)*)\{")
 """A brace that is not within or behind a LaTeX command, as there may be in a text whose formulas have other signs."""

@@ -54,7 +54,7 @@ _RUN: Final = re.compile(r"(\.|·|_|\\_)\1{3,}")
 _IN_TEXT: Final = re.compile(rf"{FORMULA}|^(?:·|•|[*-] )[ \t]*", re.MULTILINE | re.DOTALL)
 """A formula, or the sign before an item."""
 _IN_TABLE: Final = re.compile(r"(?<![\\$])\$\$([^$<]+)\$\$|(?<![\\$])\$(?!\$)((?:[^$\\<]|\\.)+)\$(?![\d$])")
-"""A formula, which lies within a cell."""
+"""A formula that does not cross a tag, and so lies within a cell."""
 
 _LONG: Final = 2048
 """The length from which on answers are looked at for what they say again and again."""
