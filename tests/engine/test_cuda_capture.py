@@ -27,12 +27,15 @@ class Stream:
 class Gpu:
     """Knows which stream is current, whether it captures, and whether torch's allocator thinks so.
 
-    invalid: what a step did invalidates its capture. broken: after that nothing works.
+    invalid: what a step did invalidates its capture. broken: after that nothing works. captured_in: the pool of each
+    graph.
     """
 
     def __init__(self) -> None:
         self.current = Stream()
         self.pools = 0
+        self.captured_in: list[str] = []
+        self._num_handles = 0
         self.invalid = self.broken = False
 
     def use(self) -> None:
@@ -48,6 +51,10 @@ class Gpu:
             yield
         finally:
             self.current = before
+
+    def new_pool(self) -> str:
+        self._num_handles += 1
+        return f"pool {self._num_handles}"
 
     def end_pool(self, index: int, pool: str) -> None:
         if not self.pools:
@@ -66,6 +73,7 @@ class Graph:
 
     def capture_begin(self, pool: str, **_: object) -> None:
         self._gpu.pools += 1
+        self._gpu.captured_in.append(pool)
         self._gpu.current.captures = True
 
     def capture_end(self) -> None:
@@ -89,7 +97,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         "set_device": lambda device: None,
         "synchronize": lambda *_: gpu.use(),
         "empty_cache": lambda: None,
-        "graph_pool_handle": lambda: "pool",
+        "graph_pool_handle": gpu.new_pool,
         "CUDAGraph": gpu.graph,
     }
     for name, part in parts.items():
@@ -130,6 +138,24 @@ def test_graphs_and_the_second_stream_can_be_left_out(gpu: Gpu, monkeypatch: pyt
     monkeypatch.setenv("BATCHOCR_STREAMS", "1")
     with pytest.raises(UsageError, match="BATCHOCR_STREAMS is '1': it can be 'one', or not set"):
         backend.open_device(GPU)
+    monkeypatch.delenv("BATCHOCR_STREAMS")
+    monkeypatch.setenv("BATCHOCR_GRAPHS", "1")
+    with pytest.raises(UsageError, match="BATCHOCR_GRAPHS is '1': it can be '0', 'lazy', or not set"):
+        backend.open_device(GPU)
+
+
+@pytest.mark.parametrize(
+    ("setting", "pools"), [("", ["pool 1", "pool 1", "pool 2"]), ("lazy", ["pool 1"] * 3)], ids=["all at once", "lazy"]
+)
+def test_lazy_graphs_share_memory_whenever_they_are_captured(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, setting: str, pools: list[str]
+) -> None:
+    monkeypatch.setenv("BATCHOCR_GRAPHS", setting)
+    device = backend.open_device(GPU)
+    assert device.lazy_graphs is (setting == "lazy")
+    replays = [*device.capture([step(gpu, None)] * 2), *device.capture([step(gpu, None)])]
+    assert [replay() for replay in replays] == [1, 1, 1]
+    assert gpu.captured_in == pools
 
 
 def test_plain_pytorch_has_one_stream(gpu: Gpu) -> None:

@@ -361,17 +361,18 @@ def test_a_replay_is_padded_with_the_spare_row_to_the_next_size() -> None:
 
 
 class FailingDevice(LateDevice):
-    """Captures so many graphs and no more; if it is broken then, nothing else works either."""
+    """Captures so many graphs and no more."""
 
-    def __init__(self, graphs: int, *, broken: bool = False) -> None:
+    def __init__(self, graphs: int, *, failure: Exception | None = None, lazy: bool = False) -> None:
         super().__init__()
         self._left = graphs
-        self._broken = broken
+        self._failure = failure or CaptureError("not while capturing")
+        self.lazy_graphs = lazy
 
     def capture(self, functions: Sequence[Callable[[], Result]]) -> Iterator[Callable[[], Result]]:
         for function in functions:
             if not self._left:
-                raise EngineError("nothing works any more") if self._broken else CaptureError("not while capturing")
+                raise self._failure
             self._left -= 1
             yield self._capture(function)
 
@@ -413,5 +414,70 @@ def test_fewer_rows_than_any_graph_has_are_padded_to_the_smallest_that_was_captu
 
 
 def test_a_capture_that_breaks_the_device_ends_the_engine(checkpoint: Path) -> None:
+    broken = FailingDevice(1, failure=EngineError("nothing works any more"))
     with pytest.raises(EngineError, match="nothing works any more"):
-        Engine(load(checkpoint, FailingDevice(1, broken=True), CapturableOps(CPU)), LIMITS)
+        Engine(load(checkpoint, broken, CapturableOps(CPU)), LIMITS)
+
+
+def test_lazy_graphs_are_captured_for_the_largest_batch_and_for_those_that_come() -> None:
+    seen: list[int] = []
+
+    def step(index: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(len(index))
+        return 10 * index, -index.double()
+
+    device = LateDevice()
+    device.lazy_graphs = True
+    graphs = DecodeGraphs(device, step, max_rows=20, spare_row=20)
+    graphs.capture()
+    assert seen == [20]
+    for count, steps in [(3, [4, 4]), (4, [4]), (20, [20]), (9, [16, 16]), (3, [4]), (16, [16])]:
+        seen.clear()
+        replayed = graphs.replay(list(range(count)))
+        assert replayed is not None
+        assert replayed[0].tolist() == [10 * row for row in range(count)]
+        assert seen == steps, "a step more where a graph is captured"
+
+
+def test_lazy_graphs_give_the_same_answers(model: Model, device: WatchedDevice, expected: Answers) -> None:
+    device.lazy_graphs = True
+    assert run(Engine(model, LIMITS)) == expected
+    assert "replay" in device.events
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [CaptureError("not while capturing"), torch.OutOfMemoryError("CUDA out of memory")],
+    ids=["not while capturing", "out of memory"],
+)
+def test_a_lazy_graph_that_cannot_be_captured_costs_no_answer_and_is_said_once(
+    checkpoint: Path, expected: Answers, failure: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = FailingDevice(1, failure=failure, lazy=True)
+    assert run(Engine(load(checkpoint, device, CapturableOps(CPU)), replace(LIMITS, llm_batch_size=4))) == expected
+    [warning] = caplog.messages
+    assert f"cannot be captured as a graph ({failure}); going on with those for 4: decoding is slower" in warning
+
+
+def test_the_rows_of_a_lazy_graph_that_cannot_be_captured_are_padded_to_one_that_was() -> None:
+    seen: list[int] = []
+
+    def step(index: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(len(index))
+        return 10 * index, -index.double()
+
+    graphs = DecodeGraphs(FailingDevice(2, lazy=True), step, max_rows=20, spare_row=20)
+    graphs.capture()
+    for count in (7, 3, 16, 8):
+        seen.clear()
+        replayed = graphs.replay(list(range(count)))
+        assert replayed is not None
+        assert replayed[0].tolist() == [10 * row for row in range(count)]
+        assert seen == {7: [8, 8], 3: [8], 16: [20], 8: [8]}[count]
+
+
+def test_a_lazy_capture_that_breaks_the_device_ends_the_run(checkpoint: Path) -> None:
+    broken = FailingDevice(1, failure=EngineError("nothing works any more"), lazy=True)
+    engine = Engine(load(checkpoint, broken, CapturableOps(CPU)), LIMITS)
+    with pytest.raises(EngineError, match="nothing works any more"):
+        run(engine)

@@ -174,11 +174,17 @@ class OneLayerASlice(CudaDevice):
     vit_slice_flop_per_sequence = 1.0
 
 
+class LazyGraphs(OneLayerASlice):
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device, lazy_graphs=True)
+
+
 @pytest.mark.parametrize(
     ("program", "device_type"),
     [
         (pages_are_read, OneLayerASlice),
         (pages_are_read_without_graphs, CudaDevice),
+        pytest.param(pages_are_read, LazyGraphs, marks=pytest.mark.long),
         pytest.param(pages_are_forgotten, CudaDevice, marks=pytest.mark.long),
         pytest.param(pages_are_read_without_graphs, OneLayerASlice, marks=pytest.mark.long),
         pytest.param(pages_are_forgotten, OneLayerASlice, marks=pytest.mark.long),

@@ -146,20 +146,22 @@ def open_device(device: torch.device, *, one_stream: bool = False) -> Device:
     if device.type == "cuda":
         from batchocr.engine.backend.cuda_device import CudaDevice
 
+        streams, graphs = _setting("BATCHOCR_STREAMS", "one"), _setting("BATCHOCR_GRAPHS", "0", "lazy")
         return CudaDevice(
             device,
-            one_stream=one_stream or _is_set("BATCHOCR_STREAMS", "one"),
-            graphs=not _is_set("BATCHOCR_GRAPHS", "0"),
+            one_stream=one_stream or streams == "one",
+            graphs=graphs != "0",
+            lazy_graphs=graphs == "lazy",
         )
     return Device(device)
 
 
-def _is_set(variable: str, value: str) -> bool:
-    """Whether an environment variable has the only value that it may have. Raises UsageError if it has another."""
+def _setting(variable: str, *values: str) -> str:
+    """The value of an environment variable, empty if it is not set. Raises UsageError if it is none of these values."""
     given = os.environ.get(variable, "")
-    if given not in ("", value):
-        raise UsageError(f"{variable} is {given!r}: it can be {value!r}, or not set")
-    return bool(given)
+    if given not in ("", *values):
+        raise UsageError(f"{variable} is {given!r}: it can be {', '.join(map(repr, values))}, or not set")
+    return given
 
 
 def _runs_cpu_ops(device: torch.device) -> bool:

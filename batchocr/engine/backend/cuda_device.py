@@ -52,10 +52,15 @@ class CudaDevice(Device):
     """Floating-point operations in a slice of the ViT, for each sequence that a decode step may have. A dense page is
     32 TFLOP of the ViT and 1,480 tokens: so steps are half full wherever their kernels run."""
 
-    def __init__(self, device: torch.device, *, one_stream: bool = False, graphs: bool = True) -> None:
-        """one_stream: have the stages take turns on one stream. graphs: whether to capture graphs."""
+    def __init__(
+        self, device: torch.device, *, one_stream: bool = False, graphs: bool = True, lazy_graphs: bool = False
+    ) -> None:
+        """one_stream: have the stages take turns on one stream. graphs: whether to capture graphs. lazy_graphs: only
+        when they are needed."""
         super().__init__(device)
         self._has_graphs = graphs
+        self.lazy_graphs = lazy_graphs
+        self._kept_pool: Any = torch.cuda.graph_pool_handle() if lazy_graphs else None
         torch.cuda.set_device(device)
         self._main = torch.cuda.Stream(device, priority=-1)
         self._side = self._main if one_stream else torch.cuda.Stream(device, priority=0)
@@ -90,7 +95,7 @@ class CudaDevice(Device):
         value.record_stream(torch.cuda.current_stream())
 
     def capture(self, functions: Sequence[Callable[[], Result]]) -> Iterator[Callable[[], Result]]:
-        pool = torch.cuda.graph_pool_handle()
+        pool = self._kept_pool or torch.cuda.graph_pool_handle()
         for function in functions if self._has_graphs else ():
             with self.main():  # so that what libraries allocate for a stream is there before the capture
                 for _ in range(_WARM_UP_RUNS):

@@ -48,6 +48,9 @@ class Device:
     vit_slice_flop_per_sequence = math.inf
     """Floating-point operations in a slice of the ViT, for each sequence that a decode step may have; inf: never slice
     (CPU)."""
+    lazy_graphs = False
+    """Whether graphs are captured when they are first needed, not at the start. Then all calls of `capture` share
+    buffers."""
 
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device
