@@ -177,7 +177,7 @@ def test_triton_kernels_answer_with_the_tokens_of_transformers(name: str, kernel
     limits = replace(model.architecture.images, min_pixels=12_544)
     model = replace(model, preprocessor=Preprocessor(model.architecture.vision, limits, kernels))
     images = [picture(0, 60, 60), picture(1, 90, 40)]
-    case = Case(family, folder, model, images, list(family.prompts[:2]), 8, limits.min_pixels)
+    case = Case(family, folder, model, images, list(family.prompts[:2]), 4, limits.min_pixels)
     penalty = family.repetition_penalties[-1]
     assert answered(case, penalty) == [" ".join(map(str, each)) for each in generated(case, penalty)]
 

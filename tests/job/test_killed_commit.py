@@ -32,7 +32,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Archive:
         pytest.param(FOLDER, FIRST_RUN, marks=pytest.mark.long),
         pytest.param(FOLDER, ANEW, marks=pytest.mark.long),
         pytest.param(LINES, FIRST_MERGE, marks=pytest.mark.long),
-        (FOLDER, FIRST_MERGE),
+        pytest.param(FOLDER, FIRST_MERGE, marks=pytest.mark.long),
         (FOLDER, MERGE),
     ],
     ids=str,

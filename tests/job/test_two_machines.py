@@ -86,7 +86,7 @@ def sources(night: Night) -> list[str]:
         pytest.param(LINES, PRUNING, marks=pytest.mark.long),
         (FOLDER, PRUNING),
         pytest.param(LINES, MERGE, marks=pytest.mark.long),
-        (FOLDER, MERGE),
+        pytest.param(FOLDER, MERGE, marks=pytest.mark.long),
     ],
     ids=str,
 )
