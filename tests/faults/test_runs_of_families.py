@@ -47,7 +47,10 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=["glm", "paddle", pytest.param("paddle-1.0", marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("glm", marks=pytest.mark.long), "paddle", pytest.param("paddle-1.0", marks=pytest.mark.long)],
+)
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 

@@ -41,7 +41,7 @@ def test_of_sound_answers_off_and_check_differ_in_the_agreement_alone(
     assert [replace(row, **AGREEMENT) for row in rows_of(check)] == rows_of(off)
 
 
-@pytest.mark.parametrize("use", ["off", "check"])
+@pytest.mark.parametrize("use", [pytest.param("off", marks=pytest.mark.long), "check"])
 def test_an_answer_that_was_cut_is_rescued_by_default_and_not_without_the_text_layer(
     tmp_path: Path, article: Path, sample_data: Path, use: Literal["off", "check"]
 ) -> None:

@@ -144,7 +144,8 @@ def test_a_run_that_is_overtaken_by_another_machine_does_not_undo_what_that_has_
         assert not list(night.check_theirs()), request
 
 
-@pytest.mark.parametrize("form", [pytest.param(FILE, marks=pytest.mark.long), FOLDER])
+@pytest.mark.long
+@pytest.mark.parametrize("form", [FILE, FOLDER])
 def test_a_run_whose_table_is_replaced_as_soon_as_it_is_committed_ends_as_if_it_were_not(
     archive: Archive, shared: ObjectStore, form: str
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_run_that_finds_another_at_work_says_whose_it_is_and_since_when(archiv
     assert said.index(line) < said.index("came out worse")
 
 
+@pytest.mark.long
 def test_what_came_out_worse_is_said_once_though_the_runs_that_were_to_say_it_were_killed(archive: Archive) -> None:
     night = archive.night(FOLDER, NIGHT)
     with night.machine("one") as one, night.machine("another") as another, night.machine("third") as third:

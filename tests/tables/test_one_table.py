@@ -403,6 +403,7 @@ def few_open_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.long
 def test_more_parts_than_files_may_be_open_are_written(tmp_path: Path) -> None:
     rows = [text_row(f"{number:04}.pdf", 0) for number in range(2 * OPEN_FILES)]
     table, out = write_table(tmp_path / "table.parquet", rows), tmp_path / "parts"
