@@ -483,6 +483,7 @@ def test_what_a_killed_run_has_unpacked_is_taken_over_and_what_else_it_left_is_d
         other.communicate("")
 
 
+@pytest.mark.long
 def test_all_tars_that_a_killed_run_has_unpacked_are_taken_over(folder: Path) -> None:
     for path in ("x.tar.gz", "other.tar.gz"):
         make_tar(folder, path, NAMES)

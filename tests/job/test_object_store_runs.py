@@ -134,6 +134,7 @@ def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
+@pytest.mark.long
 def test_who_has_no_home_names_a_folder_to_make_the_table_in(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "home", Mock(side_effect=RuntimeError("Could not determine home directory.")))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

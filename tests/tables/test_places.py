@@ -127,6 +127,7 @@ def test_a_table_is_read_where_it_is_whatever_lies_beside_it(tmp_path: Path, mon
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to someone else")
+@pytest.mark.long
 def test_an_unfinished_table_for_a_store_is_continued_only_from_a_folder_of_one_s_own(tmp_path: Path) -> None:
     def folder_of_output() -> Path:
         return output_at("s3://bucket/t.parquet", tmp_path / "work").path.parent
