@@ -244,7 +244,7 @@ def read_language_shape(
 ) -> LanguageShape:
     """The language model of a family whose checkpoints name every value, and that has no biases. root: config.json.
     text, rope: the parts of it that are about the language model, and about its rotary positions. Raises ModelError,
-    KeyError, TypeError or ValueError."""
+    KeyError, ArithmeticError, TypeError or ValueError."""
     if rope.get("rope_type", "default") != "default" or float(rope.get("partial_rotary_factor", 1.0)) != 1.0:
         raise ModelError("this checkpoint rotates only a part of each head, or by other rules, which batchocr does not")
     temporal, height, width = rope["mrope_section"]

@@ -72,7 +72,7 @@ NAMES: Final = (
 
 def read(folder: Path, config: Mapping[str, Any]) -> Architecture:
     """The checkpoint in this folder. config: its config.json. Raises ModelError; KeyError, TypeError, ValueError,
-    OverflowError or AttributeError if a value is missing or does not fit."""
+    ArithmeticError or AttributeError if a value is missing or does not fit."""
     text, vision = config.get("text_config") or config, config["vision_config"]
     refuse_quantised(config, text, vision)
     require_activations(text, vision, "quick_gelu")
